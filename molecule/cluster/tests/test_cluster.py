@@ -1,0 +1,204 @@
+"""What site.yml brings about on the simulated cluster, seen as its users see it."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from tests.simulator.cluster import CHECKPOINTS, SAMPLE, Cluster, Training
+from tests.simulator.engine import SimulatorError
+from tests.simulator.hosts import Instance
+
+HOSTS = {"ctl", "gpu1", "gpu2", "backup1"}
+USER = "trainer"
+
+# Run by a job: opens each GPU's device file. A permitted open reaches the driver, which isn't there (ENXIO);
+# a denied one ends at the kernel's device filter (EPERM).
+COUNT_GPUS = """python3 -c '
+import errno, glob, os
+def permitted(path):
+    try: os.close(os.open(path, os.O_RDWR))
+    except OSError as error: return error.errno != errno.EPERM
+    return True
+paths = glob.glob("/dev/nvidia[0-9]")
+print(len(paths), sum(map(permitted, paths)), os.environ.get("CUDA_VISIBLE_DEVICES"))
+'"""
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Cluster:
+    return Cluster(Instance(os.environ.get("TRAINYARD_SIM", "test")))
+
+
+@pytest.fixture(scope="module")
+def training(cluster: Cluster) -> Training:
+    return cluster.train(steps=60)
+
+
+def on(cluster: Cluster, command: str, user: str = USER) -> str:
+    return cluster.on("ctl", command, user)
+
+
+def recap(output: str) -> dict[str, dict[str, int]]:
+    """Ansible's closing lines: host → {ok, changed, unreachable, failed, …}."""
+    lines = re.findall(r"^(\S+)\s+: (ok=.*)$", output, re.M)
+    return {host: {key: int(value) for key, value in re.findall(r"(\w+)=(\d+)", counts)} for host, counts in lines}
+
+
+def changed(output: str) -> str:
+    """The tasks that changed something, for the message of a failed test."""
+    parts = re.split(r"^TASK ", output, flags=re.M)
+    return "\n".join(part for part in parts if re.search(r"^changed:", part, re.M))[:4000]
+
+
+@pytest.fixture
+def sleeping_job(cluster: Cluster) -> Iterator[str]:
+    """A job that computes on gpu1 and gpu2 for the length of a test."""
+    job = on(cluster, "sbatch --parsable --nodes=2 --gres=gpu:1 --output=/dev/null --wrap='srun sleep 600'")
+    wait_for(cluster, f"squeue --noheader --jobs={job} --format=%T", "RUNNING")
+    yield job
+    on(cluster, f"scancel {job}")
+
+
+def wait_for(cluster: Cluster, command: str, wanted: str, seconds: int = 60) -> str:
+    """Ask Slurm until the answer has the wanted word."""
+    deadline = time.monotonic() + seconds
+    answer = ""
+    while time.monotonic() < deadline:
+        answer = on(cluster, command)
+        if wanted in answer:
+            return answer
+        time.sleep(0.5)
+    raise AssertionError(f"`{command}` says '{answer}' after {seconds} s, not {wanted}")
+
+
+def test_slurm_shows_both_nodes_idle_with_their_gpus(cluster: Cluster) -> None:
+    answer = on(cluster, "sinfo --Node --noheader --format='%N %T %G'").splitlines()
+    assert [line.split()[:2] for line in answer] == [["gpu1", "idle"], ["gpu2", "idle"]]
+    assert all("gpu:h100:8" in line for line in answer)
+
+
+def test_a_job_sees_the_two_gpus_it_asked_for_and_no_third(cluster: Cluster) -> None:
+    present, permitted, visible = on(cluster, f"srun --gres=gpu:2 {COUNT_GPUS}").split()
+    assert (present, permitted) == ("8", "2")
+    assert len(visible.split(",")) == 2
+
+
+def test_a_job_that_asks_for_nine_gpus_is_refused(cluster: Cluster) -> None:
+    with pytest.raises(SimulatorError, match="Requested node configuration is not available"):
+        on(cluster, "srun --nodes=1 --gres=gpu:9 true")
+
+
+def test_a_job_that_asks_for_more_memory_than_a_node_has_is_refused(cluster: Cluster) -> None:
+    with pytest.raises(SimulatorError, match=r"Memory (specification|required)"):
+        on(cluster, "srun --nodes=1 --mem=900G true")
+
+
+def test_training_lowers_the_loss(training: Training) -> None:
+    first, last = training.losses[min(training.losses)], training.losses[max(training.losses)]
+    assert last < 0.75 * first, training.losses
+
+
+def test_accounting_has_the_job_with_its_gpus(cluster: Cluster, training: Training) -> None:
+    state, tres = on(cluster, f"sacct -j {training.job} -X -n -P -o State,AllocTRES").split("|")
+    assert state == "COMPLETED"
+    assert "gres/gpu=" in tres
+    assert "gres/gpu:h100=" in tres
+
+
+def test_a_killed_training_resumes_from_its_newest_whole_checkpoint(cluster: Cluster) -> None:
+    def submit(steps: int) -> str:
+        settings = f"STEPS={steps} CHECKPOINT_EVERY=10"
+        return on(cluster, f"cd ~ && {settings} sbatch --parsable --job-name=killed {SAMPLE}/train.sbatch")
+
+    first = submit(steps=200)
+    folder = f"{CHECKPOINTS}/killed"
+    wait_for(cluster, f"ls {folder} 2>/dev/null || true", "step-00000010", seconds=120)
+    on(cluster, f"scancel --signal=KILL {first}")
+    on(cluster, f"scancel {first}")
+    wait_for(cluster, f"squeue --noheader --jobs={first} --format=%T 2>/dev/null | wc -l", "0")
+    newest = max(int(name) for name in re.findall(r"step-(\d+)\n", on(cluster, f"ls {folder}") + "\n"))
+    second = submit(steps=newest + 10)
+    wait_for(cluster, f"sacct -X -n -P -o State -j {second}", "COMPLETED", seconds=120)
+    output = on(cluster, f"cat ~/killed-{second}.out")
+    steps = [int(step) for step in re.findall(r"step=(\d+)\b.*?\bloss=", output)]
+    assert min(steps) > newest, f"it began again at step {min(steps)} though step {newest} was saved:\n{output}"
+    assert f"step-{newest + 10:08d}" in on(cluster, f"ls {folder}")
+
+
+def test_the_backup_is_identical_by_checksum(cluster: Cluster, training: Training) -> None:
+    cluster.on("ctl", "systemctl start trainyard-checkpoint-backup.service")
+    copy = cluster.verified_copy(training.checkpoint)
+    assert copy.endswith("/".join(training.checkpoint.split("/")[-2:]))
+
+
+def test_a_second_run_changes_nothing_and_disturbs_no_job(cluster: Cluster, sleeping_job: str) -> None:
+    before = on(
+        cluster, f"scontrol show job {sleeping_job} | grep -o 'StartTime=[^ ]*\\|Restarts=[^ ]*\\|NodeList=gpu.*'"
+    )
+    status, output = cluster.playbook("site")
+    assert status == 0, output[-4000:]
+    assert set(recap(output)) >= HOSTS
+    assert all(counts["changed"] == 0 for counts in recap(output).values()), changed(output)
+    after = on(
+        cluster, f"scontrol show job {sleeping_job} | grep -o 'StartTime=[^ ]*\\|Restarts=[^ ]*\\|NodeList=gpu.*'"
+    )
+    assert before == after
+    assert on(cluster, f"squeue --noheader --jobs={sleeping_job} --format=%T") == "RUNNING"
+
+
+def test_a_dry_run_after_it_finds_nothing_to_change(cluster: Cluster) -> None:
+    status, output = cluster.playbook("site", "--check", "--diff")
+    assert status == 0, output[-4000:]
+    assert set(recap(output)) >= HOSTS
+    assert all(counts["changed"] == 0 for counts in recap(output).values()), changed(output)
+
+
+def test_one_node_can_be_done_alone(cluster: Cluster) -> None:
+    status, output = cluster.playbook("site", "--limit", "gpu2")
+    assert status == 0, output[-4000:]
+    assert {"gpu2"} <= set(recap(output)) <= {"gpu2", "localhost"}
+    assert recap(output)["gpu2"]["changed"] == 0, changed(output)
+
+
+def test_a_node_that_is_down_holds_up_nobody_and_is_welcome_back(cluster: Cluster) -> None:
+    cluster.instance.stop("gpu2")
+    try:
+        status, output = cluster.playbook("site")
+        counts = recap(output)
+        assert counts["gpu2"]["unreachable"] == 1, output[-4000:]
+        assert status != 0, "Ansible must say that a host was unreachable"
+        for host in HOSTS - {"gpu2"}:
+            assert (counts[host]["failed"], counts[host]["changed"]) == (0, 0), output[-4000:]
+    finally:
+        cluster.instance.start("gpu2")
+    status, output = cluster.playbook("site")
+    assert status == 0, output[-4000:]
+    wait_for(cluster, "sinfo --Node --noheader --nodes=gpu2 --format=%T", "idle")
+    assert on(cluster, "srun --nodelist=gpu2 hostname") == "gpu2"
+
+
+def test_a_machine_that_resolves_its_own_name_to_loopback_is_named_before_any_change(cluster: Cluster) -> None:
+    cluster.on("gpu1", "cp /etc/hosts /root/hosts && echo '127.0.1.1 gpu1' | cat - /root/hosts > /etc/hosts")
+    try:
+        status, output = cluster.playbook("site")
+    finally:
+        cluster.on("gpu1", "cat /root/hosts > /etc/hosts && rm /root/hosts")
+    assert status != 0
+    assert "127.0.1.1" in output
+    assert all(counts["changed"] == 0 for counts in recap(output).values())
+
+
+def test_a_machine_without_the_shared_directory_is_named_before_any_change(cluster: Cluster) -> None:
+    cluster.on("gpu1", "mount --bind /mnt /shared && mount -o remount,bind,ro /shared")
+    try:
+        status, output = cluster.playbook("site")
+    finally:
+        cluster.on("gpu1", "umount /shared")
+    assert status != 0
+    assert "/shared on gpu1 is not writable" in output
+    assert all(counts["changed"] == 0 for counts in recap(output).values())

@@ -1,0 +1,78 @@
+# Copyright: Contributors to the trainyard.cluster collection
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# PRIVATE to this collection: no promise is made to other code.
+"""What `nvidia-smi nvlink -s` (state and speed) and `nvlink -e` (error counters) print.
+
+Format: captures of drivers 470 to 590.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+_GPU = re.compile(r"^GPU (\d{1,4}): ")
+_LINK = re.compile(r"^\s*Link (\d{1,3}): (.+?)\s*$")
+_SPEED = re.compile(r"^([0-9]{1,6}(?:\.[0-9]{1,6})?) GB/s$")
+_ERRORS = re.compile(r"^(Replay|Recovery|CRC) Errors: ([0-9]{1,18})$")
+_ALL_INACTIVE = re.compile(r"all links are inactive", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class LinkState:
+    """A link: its speed in GB/s in one direction, None while inactive."""
+
+    link: int
+    speed: float | None
+
+
+@dataclass(frozen=True)
+class GpuLinks:
+    """The links of a GPU. all_inactive: the driver names none because none is active."""
+
+    gpu: int
+    all_inactive: bool
+    links: list[LinkState]
+
+
+def parse_status(output: str) -> list[GpuLinks]:
+    """Read `nvlink -s`; GPUs without NVLink are left out."""
+    result: list[GpuLinks] = []
+    gpu: int | None = None
+    links: list[LinkState] = []
+    inactive = False
+
+    def finish() -> None:
+        if gpu is not None and (links or inactive):
+            result.append(GpuLinks(gpu, inactive and not links, list(links)))
+
+    for line in output.splitlines():
+        match = _GPU.match(line)
+        if match:
+            finish()
+            gpu, links, inactive = int(match[1]), [], False
+            continue
+        match = _LINK.match(line)
+        speed = _SPEED.match(match[2]) if match else None
+        if match and (speed or "inactive" in match[2].lower()):
+            links.append(LinkState(int(match[1]), float(speed[1]) if speed else None))
+        elif _ALL_INACTIVE.search(line):
+            inactive = True
+    finish()
+    return result
+
+
+def parse_errors(output: str) -> dict[tuple[int, int], dict[str, int]]:
+    """Read `nvlink -e`: (GPU, link) to the counters "replay", "recovery" and "crc"."""
+    counters: dict[tuple[int, int], dict[str, int]] = {}
+    gpu: int | None = None
+    for line in output.splitlines():
+        match = _GPU.match(line)
+        if match:
+            gpu = int(match[1])
+            continue
+        match = _LINK.match(line)
+        errors = _ERRORS.match(match[2]) if match else None
+        if match and errors and gpu is not None:
+            counters.setdefault((gpu, int(match[1])), {})[errors[1].lower()] = int(errors[2])
+    return counters

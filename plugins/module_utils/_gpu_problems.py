@@ -1,0 +1,414 @@
+# Copyright: Contributors to the trainyard.cluster collection
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# PRIVATE to this collection: no promise is made to other code.
+"""What a person must know about a machine's GPUs, and what to do about it.
+
+Sources of the rules: NVIDIA's GPU debug guidelines, memory error management guide and nvidia-smi's manual page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from ansible_collections.trainyard.cluster.plugins.module_utils._gpu_driver import Driver, PciGpu
+from ansible_collections.trainyard.cluster.plugins.module_utils._gpu_smi import INCOMPLETE, LOST, OK, Device, SmiReport
+
+CRITICAL = "critical"
+WARNING = "warning"
+INFO = "info"
+
+# A GPU in one of these states runs work, so its PCIe link must be at full speed.
+_BUSY_STATES = frozenset({"P0", "P1", "P2"})
+_BUSY_PERCENT = 10
+_RECOVERY = {
+    "reset": "Drain the node and reset the GPU (nvidia-smi --gpu-reset -i {gpu}).",
+    "gpu reset": "Drain the node and reset the GPU (nvidia-smi --gpu-reset -i {gpu}).",
+    "reboot": "Drain the node and reboot it.",
+    "node reboot": "Drain the node and reboot it.",
+    "drain p2p": "Let the jobs on this GPU end, then reset all GPUs that NVLink joins to it.",
+    "drain and reset": "Drain the node, let its jobs end and reset the GPU (nvidia-smi --gpu-reset -i {gpu}).",
+}
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A finding.
+
+    severity: "critical" (no job belongs on it), "warning" or "info". gpu: its index, None for the whole machine.
+    """
+
+    severity: str
+    code: str
+    gpu: int | None
+    message: str
+    evidence: str
+    action: str
+
+
+def of_driver(driver: Driver, gpus_on_bus: Sequence[PciGpu]) -> Iterator[Problem]:
+    """Yield what is wrong with the driver, whether nvidia-smi answers or not."""
+    if driver.nouveau_loaded:
+        yield Problem(
+            CRITICAL if gpus_on_bus else WARNING,
+            "nouveau_loaded",
+            None,
+            "The free driver nouveau is loaded, which keeps NVIDIA's driver from the GPUs.",
+            "/sys/module/nouveau is there",
+            "Block nouveau (role nvidia_driver does) and reboot.",
+        )
+    loaded, installed = driver.kernel_module_loaded_version, driver.kernel_module_installed_version
+    if driver.mismatch:
+        yield Problem(
+            CRITICAL,
+            "driver_library_mismatch",
+            None,
+            "The loaded kernel module and the driver's library are of different versions; no program can use a GPU.",
+            f"kernel module {loaded or 'unknown'}, library {driver.library_version or 'unknown'}",
+            "Drain the node and reboot it, or unload and load the nvidia modules while nothing uses a GPU.",
+        )
+    elif loaded and installed and loaded != installed:
+        yield Problem(
+            WARNING,
+            "driver_reload_pending",
+            None,
+            "Another version of the kernel module is installed than is loaded; it takes effect at the next boot.",
+            f"loaded {loaded}, installed {installed}",
+            "Drain the node and reboot it at a time that suits.",
+        )
+    if driver.fabric_manager_matches_driver is False:
+        yield Problem(
+            CRITICAL,
+            "fabric_manager_mismatch",
+            None,
+            "The fabric manager is of another version than the driver and refuses to start.",
+            f"fabric manager {driver.fabric_manager_version}, driver {driver.version}",
+            "Install the fabric manager of the driver's version.",
+        )
+
+
+def of_report(report: SmiReport, devices: Sequence[Device], gpus_on_bus: Sequence[PciGpu]) -> Iterator[Problem]:
+    """Yield what a report of nvidia-smi shows. devices: the report's, completed by topology and links."""
+    if report.truncated:
+        yield Problem(
+            CRITICAL,
+            "nvidia_smi_output_truncated",
+            None,
+            "nvidia-smi stopped in the middle of its report.",
+            f"{len(devices)} GPUs listed of {_known(report.attached_gpus)} attached, no closing tag",
+            "Look at the kernel log for Xid messages; a GPU that hangs the driver needs a reboot.",
+        )
+    yield from _missing(report, devices, gpus_on_bus)
+    for device in devices:
+        yield from _of_device(device, report)
+    models = sorted({device.model for device in devices if device.state == OK and device.model})
+    if len(models) > 1:
+        yield Problem(
+            WARNING,
+            "models_mixed",
+            None,
+            "The machine holds GPUs of different models; a job that gets both runs at the speed of the slower.",
+            ", ".join(models),
+            "Declare each model with its own Slurm type, or use boards of one model.",
+        )
+
+
+def _missing(report: SmiReport, devices: Sequence[Device], gpus_on_bus: Sequence[PciGpu]) -> Iterator[Problem]:
+    for handle in report.no_handles:
+        yield no_handle(handle.index, handle.line)
+    listed = {device.pci_bus_id for device in devices} | {handle.pci_bus_id for handle in report.no_handles}
+    absent = [gpu for gpu in gpus_on_bus if gpu.pci_bus_id not in listed and gpu.driver != "vfio-pci"]
+    for gpu in absent:
+        yield Problem(
+            CRITICAL,
+            "gpu_missing",
+            None,
+            f"The PCI bus shows a GPU at {gpu.pci_bus_id} that nvidia-smi doesn't list.",
+            f"kernel driver in use: {gpu.driver or 'none'}",
+            "Look at the kernel log for the driver's reason (RmInitAdapter failed, fallen off the bus, not supported).",
+        )
+    elsewhere = [handle for handle in report.no_handles if handle.index not in {device.index for device in devices}]
+    counted = len(devices) + len(elsewhere)
+    if not absent and report.attached_gpus is not None and report.attached_gpus > counted:
+        yield Problem(
+            CRITICAL,
+            "gpu_missing",
+            None,
+            f"The driver counts {report.attached_gpus} GPUs, but nvidia-smi reports on {counted}.",
+            f"attached_gpus {report.attached_gpus}",
+            "Look at the kernel log for Xid 79 (fallen off the bus) and reboot the node.",
+        )
+
+
+def no_handle(index: int | None, line: str) -> Problem:
+    """Return the problem of a GPU that the driver can't open any more."""
+    return Problem(
+        CRITICAL,
+        "gpu_lost",
+        index,
+        "The driver can't reach a GPU any more; it has most likely fallen off the bus.",
+        line,
+        "Drain the node and reboot it; if the GPU is lost again, check its seat and power, then have it replaced.",
+    )
+
+
+def _of_device(device: Device, report: SmiReport) -> Iterator[Problem]:
+    gpu = device.index
+    where = f"{device.model or 'GPU'} at {device.pci_bus_id or 'an unknown address'}"
+    if device.state == LOST:
+        if gpu not in {handle.index for handle in report.no_handles}:
+            yield no_handle(gpu, f"{where}: GPU is lost")
+        return
+    if device.state == INCOMPLETE:
+        yield Problem(
+            CRITICAL,
+            "gpu_report_incomplete",
+            gpu,
+            "nvidia-smi's report on this GPU breaks off or is spoilt; the GPU isn't counted.",
+            where,
+            "Run nvidia-smi -q -x by hand; if it stops at the same GPU, drain the node and reboot it.",
+        )
+        return
+    if gpu in report.needing_reset:
+        yield Problem(
+            CRITICAL,
+            "gpu_reset_required",
+            gpu,
+            "The GPU works no more until it is reset.",
+            f"{where}: GPU requires reset",
+            _RECOVERY["reset"].format(gpu=gpu),
+        )
+    if gpu in report.failed_values:
+        yield Problem(
+            WARNING,
+            "values_unreadable",
+            gpu,
+            "The driver fails to read values of this GPU.",
+            ", ".join(report.failed_values[gpu][:10]),
+            "Look at the kernel log for Xid messages; often the GPU is about to fail or to fall off the bus.",
+        )
+    yield from _recovery(device)
+    yield from _memory(device)
+    yield from _links(device)
+    yield from _slowdown(device)
+    yield from _modes(device)
+
+
+def _recovery(device: Device) -> Iterator[Problem]:
+    gpu = device.index
+    if device.recovery_action is not None and device.recovery_action.lower() != "none":
+        wanted = _RECOVERY.get(
+            device.recovery_action.lower(), "Drain the node and follow NVIDIA's GPU debug guidelines."
+        )
+        yield Problem(
+            CRITICAL,
+            "gpu_recovery_needed",
+            gpu,
+            f"The driver asks for a recovery of this GPU: {device.recovery_action}.",
+            f"gpu_recovery_action {device.recovery_action}",
+            wanted.format(gpu=gpu),
+        )
+    if device.reset_required:
+        yield Problem(
+            CRITICAL,
+            "gpu_reset_required",
+            gpu,
+            "The GPU works no more until it is reset.",
+            "reset_required Yes",
+            _RECOVERY["reset"].format(gpu=gpu),
+        )
+    elif device.reset_drain_recommended:
+        yield Problem(
+            WARNING,
+            "gpu_reset_recommended",
+            gpu,
+            "The driver recommends a reset of this GPU once its jobs have ended.",
+            "drain_and_reset_recommended Yes",
+            _RECOVERY["drain and reset"].format(gpu=gpu),
+        )
+
+
+def _memory(device: Device) -> Iterator[Problem]:
+    gpu = device.index
+    reset = _RECOVERY["drain and reset"].format(gpu=gpu)
+    replace = "Drain the node and have the GPU replaced (RMA)."
+    if device.ecc_volatile_uncorrected:
+        yield Problem(
+            CRITICAL,
+            "ecc_uncorrected",
+            gpu,
+            "The GPU's memory had errors that ECC could not correct since the driver was loaded.",
+            f"volatile uncorrected errors {device.ecc_volatile_uncorrected}",
+            reset,
+        )
+    rules = (
+        (device.remapped_rows_failure, CRITICAL, "row_remap_failure", "A memory row could not be remapped.", replace),
+        (
+            device.remapped_rows_pending,
+            WARNING,
+            "row_remap_pending",
+            "A memory row waits for a reset to be remapped.",
+            reset,
+        ),
+        (
+            device.retired_pages_pending,
+            WARNING,
+            "page_retirement_pending",
+            "A memory page waits for a reset to be retired.",
+            reset,
+        ),
+        (
+            device.ecc_sram_threshold_exceeded,
+            CRITICAL,
+            "ecc_sram_threshold_exceeded",
+            "The GPU's SRAM had more uncorrectable errors than NVIDIA allows.",
+            replace,
+        ),
+        (
+            device.ecc_channel_repair_pending,
+            WARNING,
+            "channel_repair_pending",
+            "A memory channel waits for a reset to be repaired.",
+            reset,
+        ),
+        (
+            device.ecc_tpc_repair_pending,
+            WARNING,
+            "tpc_repair_pending",
+            "A TPC waits for a reset to be repaired.",
+            reset,
+        ),
+        (
+            device.ecc_unrepairable_memory,
+            CRITICAL,
+            "memory_unrepairable",
+            "The GPU's memory can't be repaired.",
+            replace,
+        ),
+    )
+    for state, severity, code, message, action in rules:
+        if state:
+            yield Problem(severity, code, gpu, message, f"{code} is Yes in nvidia-smi -q", action)
+
+
+def _links(device: Device) -> Iterator[Problem]:
+    gpu = device.index
+    busy = device.performance_state in _BUSY_STATES or (device.utilisation_gpu_percent or 0) >= _BUSY_PERCENT
+    for code, what, now, best in (
+        ("pci_link_narrow", "lanes", device.pci_link_width_current, device.pci_link_width_max),
+        ("pci_link_slow", "PCIe generation", device.pci_link_generation_current, device.pci_link_generation_max),
+    ):
+        if busy and now is not None and best is not None and now < best:
+            yield Problem(
+                WARNING,
+                code,
+                gpu,
+                "The GPU works over a PCIe link below its maximum.",
+                f"{what}: {now} of {best} at {device.performance_state or 'an unknown performance state'}",
+                "Reseat the board or riser and look at the replay counter; a slot with fewer lanes can't be helped.",
+            )
+    down = [link.link for link in device.nvlink_links if not link.active]
+    if joined_by_nvlink(device) and (down or (device.nvlink_links_active == 0 and not device.nvlink_links)):
+        yield Problem(
+            CRITICAL,
+            "nvlink_down",
+            gpu,
+            "NVLinks of this GPU are down; collective operations fall back to PCIe or fail.",
+            f"inactive links: {', '.join(map(str, down)) if down else 'all'}",
+            "See that the fabric manager runs, then drain the node and reset all its GPUs at once.",
+        )
+    if device.fabric_state is not None and device.fabric_state.lower() != "completed":
+        yield Problem(
+            CRITICAL,
+            "fabric_not_completed",
+            gpu,
+            "The GPU hasn't joined the NVLink fabric; CUDA programs on it fail to start.",
+            f"fabric state {device.fabric_state}, status {device.fabric_status or 'unknown'}",
+            "Start the fabric manager of the driver's version (nvidia-fabricmanager) and read its log.",
+        )
+    elif device.fabric_status is not None and device.fabric_status.lower() != "success":
+        yield Problem(
+            CRITICAL,
+            "fabric_failed",
+            gpu,
+            "The GPU failed to join the NVLink fabric.",
+            f"fabric status {device.fabric_status}",
+            "Read the fabric manager's log, then drain the node and reset all its GPUs at once.",
+        )
+
+
+def joined_by_nvlink(device: Device) -> bool:
+    """Say whether every NVLink of this board must be up: a board on a baseboard, not a card with optional bridges."""
+    name = (device.model or "").upper()
+    if "PCIE" in name or "NVL" in name:
+        return False
+    return "SXM" in name or "HBM3" in name or device.slurm_type in {"h200", "b200", "b300", "gb200", "gb300"}
+
+
+def _slowdown(device: Device) -> Iterator[Problem]:
+    reasons = device.throttle_reasons_active or []
+    rules = (
+        (
+            {"hw_thermal_slowdown", "sw_thermal_slowdown"},
+            "thermal_slowdown",
+            "The GPU runs slower because it is too hot.",
+            "Check fans, airflow and the inlet temperature.",
+        ),
+        (
+            {"hw_power_brake_slowdown"},
+            "power_brake_slowdown",
+            "The power supply makes the GPU run slower.",
+            "Check the power supplies and the chassis' power limit.",
+        ),
+    )
+    found = False
+    for names, code, message, action in rules:
+        active = [reason for reason in reasons if reason in names]
+        if active:
+            found = True
+            yield Problem(
+                WARNING,
+                code,
+                device.index,
+                message,
+                f"{', '.join(active)}; {_known(device.temperature_gpu_celsius)} °C",
+                action,
+            )
+    if "hw_slowdown" in reasons and not found:
+        yield Problem(
+            WARNING,
+            "hardware_slowdown",
+            device.index,
+            "The hardware makes the GPU run slower (heat or power).",
+            "hw_slowdown",
+            "Check cooling and power supplies.",
+        )
+
+
+def _modes(device: Device) -> Iterator[Problem]:
+    for code, what, now, pending in (
+        ("ecc_mode_pending", "ECC", device.ecc_mode_current, device.ecc_mode_pending),
+        ("mig_mode_pending", "MIG mode", device.mig_mode_current, device.mig_mode_pending),
+    ):
+        if now is not None and pending is not None and now != pending:
+            yield Problem(
+                WARNING,
+                code,
+                device.index,
+                f"A change of {what} waits for a reset.",
+                f"current {now}, pending {pending}",
+                _RECOVERY["drain and reset"].format(gpu=device.index),
+            )
+    if device.persistence_mode == "Disabled" and device.driver_model is None:
+        yield Problem(
+            WARNING,
+            "persistence_off",
+            device.index,
+            "Persistence mode is off: the driver lets go of the GPU when no program runs, and forgets its settings.",
+            "persistence_mode Disabled",
+            "Enable nvidia-persistenced (role nvidia_driver does).",
+        )
+
+
+def _known(value: int | None) -> str:
+    return "an unknown number" if value is None else str(value)

@@ -1,0 +1,523 @@
+# Copyright: Contributors to the trainyard.cluster collection
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# PRIVATE to this collection: no promise is made to other code.
+"""What an inventory declares about a cluster, and what is wrong with it.
+
+Groups and variables in, plain data and sentences out. No machine is asked, and every host is looked at once: the time
+grows with the number of hosts, not with its square.
+
+Each fault is a sentence that names the variable, the hosts and the value found, and says what to write where.
+Hosts with the same fault share a sentence.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+CONTROLLER = "slurm_controller"
+NODES = "gpu_nodes"
+BACKUP = "backup_server"
+GROUPS = (CONTROLLER, NODES, BACKUP)
+
+SHARED_DIRECTORY = "/shared"
+PARTITIONS: list[dict[str, Any]] = [{"name": "train", "nodes": [NODES], "default": True}]
+
+# Names that this collection's modules return as facts. Facts outrank inventory variables.
+FACT_NAMES = ("gpu", "nccl", "site_machine", "slurm", "xid")
+
+_NUMBERED = re.compile(r"(.*?)(\d*)", re.DOTALL)
+_HOST_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?")
+_CLUSTER_NAME = re.compile(r"[a-z][a-z0-9_-]{0,39}")
+_GPU_MODEL = re.compile(r"[a-z0-9][a-z0-9_.-]*")
+_PARTITION_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+_USER_NAME = re.compile(r"[a-z_][a-z0-9_-]{0,31}")
+_MAX_TIME = re.compile(r"UNLIMITED|\d+-\d{1,2}:[0-5]\d:[0-5]\d")
+
+_UNDEFINED = re.compile(r"'(\w+)' is undefined")
+
+_AT_THE_NODE = "at the host or in group_vars/gpu_nodes.yml"
+_FOR_ALL = "in group_vars/all.yml"
+
+
+@dataclass(frozen=True)
+class _Number:
+    """A whole number that every GPU node declares."""
+
+    what: str
+    lowest: int
+    highest: int
+    example: int
+    hint: str
+    default: int | None = None
+
+
+_NUMBERS = {
+    "node_sockets": _Number("number of CPU sockets", 1, 64, 2, "lscpu prints it"),
+    "node_cores_per_socket": _Number("number of cores in a socket", 1, 1024, 48, "lscpu prints it"),
+    "node_threads_per_core": _Number("number of threads in a core", 1, 8, 2, "lscpu prints it", default=1),
+    "node_memory_mib": _Number("memory for jobs in MiB", 4096, 67108864, 1900000, "a little less than free -m prints"),
+    "node_gpu_count": _Number("number of GPUs", 1, 64, 8, "nvidia-smi -L lists them"),
+}
+_MODEL = "node_gpu_model"
+_ACCOUNTS = "cluster_users_accounts"
+
+NODE_VARIABLES = (*_NUMBERS, _MODEL)
+CLUSTER_VARIABLES = ("cluster_name", "cluster_shared_directory", "cluster_partitions", _ACCOUNTS)
+
+
+@dataclass
+class Site:
+    """What the inventory declares.
+
+    faults: sentences; empty when the rest can be relied upon.
+    nodes: each GPU node by its name: name, sockets, cores_per_socket, threads_per_core, memory_mib and gpus, a list of
+        {type, count}. A value that is missing or wrong, and so is a fault, is left out.
+    partitions: name, nodes (host names), default, max_time.
+    arguments: by host, the variables of roles that the inventory sets and that can be computed now; those that need
+        facts can't.
+    """
+
+    faults: list[str] = field(default_factory=list)
+    nodes: dict[str, dict[str, Any]] = field(default_factory=dict)
+    partitions: list[dict[str, Any]] = field(default_factory=list)
+    arguments: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+
+def read_site(
+    groups: Mapping[str, Sequence[str]],
+    hostvars: Mapping[str, Mapping[str, Any]],
+    role_variables: Iterable[str] = (),
+) -> Site:
+    """Return what the inventory declares together with all its faults.
+
+    groups: host names by group, as Ansible's `groups`.
+    hostvars: variables by host name, as Ansible's `hostvars`; one that can't be computed raises when it is read.
+    role_variables: names that the roles read, to tell a misspelt variable from one that is somebody else's.
+    """
+    faults = Faults()
+    of_roles = set(role_variables)
+    members = list(dict.fromkeys(host for group in GROUPS for host in groups.get(group, ())))
+    gpu_nodes = set(groups.get(NODES, ()))
+    spelling = _Spelling([*NODE_VARIABLES, *CLUSTER_VARIABLES, *of_roles])
+    common: dict[str, _Common] = {name: _Common(name) for name in CLUSTER_VARIABLES}
+    addresses: dict[tuple[str, str], list[str]] = {}
+    nodes: dict[str, dict[str, Any]] = {}
+    arguments: dict[str, dict[str, Any]] = {}
+
+    _check_groups(groups, faults)
+    for host in members:
+        variables = _Variables(host, hostvars[host], faults)
+        _check_variable_names(variables, spelling, faults)
+        own = sorted(variables.names & of_roles)
+        arguments[host] = {name: value for name in own for value in variables.known(name)}
+        for value in common.values():
+            value.add(variables)
+        address = str(variables.get("ansible_host") or host).lower()
+        addresses.setdefault((address, str(variables.get("ansible_port") or 22)), []).append(host)
+        if host in gpu_nodes:
+            nodes[host] = _declared_node(variables, faults)
+
+    _check_host_names(members, faults)
+    for (address, _port), hosts in addresses.items():
+        if len(hosts) > 1:
+            faults.say(
+                f"ansible_host is {address} for {fold(hosts)}: two machines can't share an address; "
+                "write each host's own one there."
+            )
+    _check_cluster_name(common["cluster_name"], faults)
+    _check_shared_directory(common["cluster_shared_directory"], faults)
+    _check_accounts(common[_ACCOUNTS], faults)
+    partitions = _declared_partitions(common["cluster_partitions"], groups, faults)
+    return Site(faults.sentences(), nodes, partitions, arguments)
+
+
+class Faults:
+    """Collects sentences; those that differ in nothing but the host become one."""
+
+    def __init__(self) -> None:
+        self._sentences: dict[str, list[str]] = {}
+
+    def say(self, sentence: str) -> None:
+        """Add a sentence that names its hosts already."""
+        self._sentences.setdefault(sentence, [])
+
+    def add(self, host: str, sentence: str) -> None:
+        """Add a sentence about a host, which is named where the sentence says HOSTS."""
+        self._sentences.setdefault(sentence, []).append(host)
+
+    def sentences(self) -> list[str]:
+        return [
+            sentence.replace("HOSTS", fold(hosts), 1) if hosts else sentence
+            for sentence, hosts in self._sentences.items()
+        ]
+
+
+def fold(hosts: Iterable[str], limit: int = 8) -> str:
+    """Name hosts in a sentence: three neighbours and more as gpu[1-3], of many parts the first `limit`."""
+    runs: list[tuple[str, str, str]] = []  # what stands before the number, first and last number as written
+    for host in hosts:
+        match = _NUMBERED.fullmatch(host)
+        before, number = (match[1], match[2]) if match else (host, "")
+        if runs and number and runs[-1][0] == before and _next(runs[-1][2]) == number:
+            runs[-1] = (before, runs[-1][1], number)
+        else:
+            runs.append((before, number, number))
+    names: list[str] = []
+    for before, first, last in runs:
+        if first == last:
+            names.append(before + first)
+        elif _next(first) == last:
+            names += [before + first, before + last]
+        else:
+            names.append(f"{before}[{first}-{last}]")
+    if len(names) > limit:
+        names = [*names[:limit], f"{len(names) - limit} more"]
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+
+def _next(number: str) -> str:
+    return str(int(number) + 1).zfill(len(number)) if number else ""
+
+
+class _Variables:
+    """The variables of one host. One that can't be computed counts as unset and becomes a fault, once."""
+
+    def __init__(self, host: str, variables: Mapping[str, Any], faults: Faults) -> None:
+        self.host = host
+        self.names = set(variables)
+        self.broken: set[str] = set()
+        self._variables = variables
+        self._faults = faults
+
+    def get(self, name: str) -> Any:
+        if name not in self.names:
+            return None
+        try:
+            value = self._variables[name]
+            repr(value)  # Ansible computes a value's parts when they are looked at
+            return value
+        except Exception as error:  # whatever a template of the user's may raise
+            self._faults.add(self.host, f"{name} of HOSTS can't be computed: {error}; correct what it refers to.")
+            self.names.discard(name)
+            self.broken.add(name)
+            return None
+
+    def known(self, name: str) -> list[Any]:
+        """Return a variable's value, or nothing while it can't be computed. One that needs facts may yet be."""
+        try:
+            value = self._variables[name]
+            repr(value)
+        except Exception as error:  # whatever a template of the user's may raise
+            undefined = _UNDEFINED.search(str(error))
+            if undefined and not undefined[1].startswith("ansible_"):
+                self._faults.add(self.host, f"{name} of HOSTS can't be computed: {error}; define {undefined[1]}.")
+            return []
+        return [value]
+
+
+class _Spelling:
+    """Tells a misspelt name from one that belongs to somebody else: each name is compared once, not once a host."""
+
+    def __init__(self, known: Iterable[str]) -> None:
+        self._meant: dict[str, str | None] = dict.fromkeys(known)
+        self._known: dict[str, list[str]] = {}  # what follows the first word, by that word
+        for name in sorted(self._meant):
+            first, _separator, rest = name.partition("_")
+            self._known.setdefault(first, []).append(rest)
+
+    def meant(self, name: str) -> str | None:
+        if name not in self._meant:
+            first, _separator, rest = name.partition("_")
+            close = difflib.get_close_matches(rest, self._known.get(first, ()), 1, 0.75)
+            self._meant[name] = f"{first}_{close[0]}" if close else None
+        return self._meant[name]
+
+
+class _Common:
+    """A variable that must have one value on all hosts."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._values: dict[str, tuple[Any, list[str]]] = {}
+
+    def add(self, variables: _Variables) -> None:
+        value = variables.get(self.name)
+        self._values.setdefault(repr(value), (value, []))[1].append(variables.host)
+
+    def value(self, faults: Faults) -> Any:
+        """Return the value, or None when it isn't set. Several values are a fault, and the first one is returned."""
+        values = list(self._values.values())
+        if len(values) > 1:
+            found = ", ".join(
+                f"{'unset' if value is None else repr(value)} for {fold(hosts)}" for value, hosts in values[:4]
+            )
+            faults.say(f"{self.name} differs between hosts ({found}): set it once, {_FOR_ALL}.")
+        return next((value for value, _hosts in values if value is not None), None)
+
+
+def _check_groups(groups: Mapping[str, Sequence[str]], faults: Faults) -> None:
+    for group, what in ((CONTROLLER, "the machine that runs Slurm's controller"), (NODES, "the machines with GPUs")):
+        if not groups.get(group):
+            close = difflib.get_close_matches(
+                group, [name for name in groups if groups[name] and name not in GROUPS], 1, 0.75
+            )
+            hint = f" The inventory has a group {close[0]}: did you mean {group}?" if close else ""
+            faults.say(f"Group {group} has no host: write {what} there, in the inventory's hosts file.{hint}")
+    for group in (CONTROLLER, BACKUP):
+        hosts = groups.get(group, ())
+        if len(hosts) > 1:
+            faults.say(
+                f"Group {group} has {len(hosts)} hosts ({fold(hosts)}), and one is supported: "
+                "leave the one that is to do it."
+            )
+    home: dict[str, str] = {}
+    for group in GROUPS:
+        for host in groups.get(group, ()):
+            if host in home:
+                faults.add(
+                    host, f"HOSTS can't be both in group {home[host]} and in group {group}: take it out of one of them."
+                )
+            home.setdefault(host, group)
+
+
+def _check_variable_names(variables: _Variables, spelling: _Spelling, faults: Faults) -> None:
+    for name in sorted(variables.names):
+        meant = spelling.meant(name)
+        if meant:
+            faults.add(variables.host, f"{name} is set for HOSTS, but nothing reads it: did you mean {meant}?")
+    for name in FACT_NAMES:
+        # A fact of that name shows up among the variables too, once its module ran.
+        if name in variables.names and name not in (variables.get("ansible_facts") or {}):
+            faults.add(
+                variables.host,
+                f"{name} is set for HOSTS, but a module of this collection returns a fact of that name, which would "
+                f"take its place: choose another name, such as site_{name}.",
+            )
+
+
+def _check_host_names(members: Iterable[str], faults: Faults) -> None:
+    short: dict[str, list[str]] = {}
+    for host in members:
+        short.setdefault(host.split(".", 1)[0].lower(), []).append(host)
+        if not _HOST_NAME.fullmatch(host):
+            faults.add(
+                host,
+                "HOSTS: a host's name in the inventory must be the machine's own short name (hostname -s prints it), "
+                "made of letters, digits and hyphens; write a longer name or an address as its ansible_host.",
+            )
+    for hosts in short.values():
+        if len(hosts) > 1:
+            faults.say(
+                f"{fold(hosts)} have the same short name, which Slurm can't tell apart: "
+                "give each machine a name of its own."
+            )
+
+
+def _declared_node(variables: _Variables, faults: Faults) -> dict[str, Any]:
+    numbers = {name: _number(name, variables, faults) for name in _NUMBERS}
+    node: dict[str, Any] = {
+        name.removeprefix("node_"): number
+        for name, number in numbers.items()
+        if number is not None and name != "node_gpu_count"
+    }
+    gpus = {"type": _gpu_model(variables, faults), "count": numbers["node_gpu_count"]}
+    return {
+        "name": str(variables.host),
+        **node,
+        "gpus": [{key: value for key, value in gpus.items() if value is not None}],
+    }
+
+
+def _number(name: str, variables: _Variables, faults: Faults) -> int | None:
+    rule = _NUMBERS[name]
+    value = variables.get(name)
+    if value is None:
+        if rule.default is None and name not in variables.broken:
+            faults.add(
+                variables.host,
+                f"{name} isn't set for HOSTS: write the {rule.what} ({rule.hint}) {_AT_THE_NODE}, "
+                f"such as {name}: {rule.example}.",
+            )
+        return rule.default
+    number = int(value) if re.fullmatch(r"\d{1,12}", str(value)) and not isinstance(value, bool) else -1
+    if rule.lowest <= number <= rule.highest:
+        return number
+    faults.add(
+        variables.host,
+        f"{name} is {value!r} for HOSTS: write the {rule.what}, a whole number from {rule.lowest} to {rule.highest} "
+        f"({rule.hint}), {_AT_THE_NODE}, such as {name}: {rule.example}.",
+    )
+    return None
+
+
+def _gpu_model(variables: _Variables, faults: Faults) -> str | None:
+    value = variables.get(_MODEL)
+    if isinstance(value, str) and _GPU_MODEL.fullmatch(value):
+        return str(value)
+    if _MODEL in variables.broken:
+        return None
+    found = "isn't set" if value is None else f"is {value!r}"
+    faults.add(
+        variables.host,
+        f"{_MODEL} {found} for HOSTS: write the GPU's short name for Slurm in lower-case letters, digits and hyphens "
+        f"{_AT_THE_NODE}, such as {_MODEL}: h100.",
+    )
+    return None
+
+
+def _check_cluster_name(common: _Common, faults: Faults) -> None:
+    value = common.value(faults)
+    if not (isinstance(value, str) and _CLUSTER_NAME.fullmatch(value)):
+        found = "isn't set" if value is None else f"is {value!r}"
+        faults.say(
+            f"cluster_name {found}: write a name of at most 40 lower-case letters, digits, hyphens and underscores "
+            f"that begins with a letter {_FOR_ALL}, such as cluster_name: trainyard."
+        )
+
+
+def _check_shared_directory(common: _Common, faults: Faults) -> None:
+    value = common.value(faults)
+    if value is not None and not (
+        isinstance(value, str) and re.fullmatch(r"(/[A-Za-z0-9._-]+)+", value) and "/.." not in value
+    ):
+        faults.say(
+            f"cluster_shared_directory is {value!r}: write the absolute path of the directory that is mounted on all "
+            f"machines, without spaces and without a slash at its end, {_FOR_ALL}, "
+            f"such as cluster_shared_directory: {SHARED_DIRECTORY}."
+        )
+
+
+def _check_accounts(common: _Common, faults: Faults) -> None:
+    value = common.value(faults)
+    if value is None:
+        return
+    if not _is_list_of_mappings(value):
+        faults.say(
+            f"{_ACCOUNTS} is {value!r}: write a list {_FOR_ALL}, such as {_ACCOUNTS}: [{{name: trainer, uid: 2000}}]."
+        )
+        return
+    names: dict[str, int] = {}
+    ids: dict[int, list[str]] = {}
+    for account in value:
+        name, uid = account.get("name"), account.get("uid")
+        if not (isinstance(name, str) and _USER_NAME.fullmatch(name)):
+            faults.say(
+                f"{_ACCOUNTS} has a user named {name!r}: write a name of lower-case letters and digits {_FOR_ALL}."
+            )
+            continue
+        names[name] = names.get(name, 0) + 1
+        for key, number in (("uid", uid), ("gid", account.get("gid", uid))):
+            if (
+                isinstance(number, bool)
+                or not re.fullmatch(r"\d{1,10}", str(number))
+                or not 1000 <= int(number) < 4294967294
+            ):
+                faults.say(
+                    f"{_ACCOUNTS} gives {name} the {key} {number!r}: write a number of at least 1000 {_FOR_ALL}; "
+                    "smaller ones belong to the system."
+                )
+                break
+        else:
+            ids.setdefault(int(uid), []).append(name)
+    for name, count in names.items():
+        if count > 1:
+            faults.say(f"{_ACCOUNTS} names {name} {count} times: leave one of them.")
+    for number, users in ids.items():
+        if len(set(users)) > 1:
+            faults.say(
+                f"{_ACCOUNTS} gives the uid {number} to {' and '.join(users)}: give each user a number of its own."
+            )
+
+
+def _declared_partitions(common: _Common, groups: Mapping[str, Sequence[str]], faults: Faults) -> list[dict[str, Any]]:
+    declared = common.value(faults)
+    if declared is None:
+        declared = PARTITIONS
+    elif not _is_list_of_mappings(declared) or not declared:
+        faults.say(
+            f"cluster_partitions is {declared!r}: write a list {_FOR_ALL}, such as "
+            f"cluster_partitions: [{{name: train, nodes: [{NODES}], default: true}}]."
+        )
+        return []
+    gpu_nodes = set(groups.get(NODES, ()))
+    partitions: list[dict[str, Any]] = []
+    for partition in declared:
+        name = partition.get("name")
+        if not (isinstance(name, str) and _PARTITION_NAME.fullmatch(name)) or name.upper() == "DEFAULT":
+            faults.say(
+                f"cluster_partitions has a partition named {name!r}: "
+                "write a name of letters and digits other than DEFAULT."
+            )
+            name = str(name)
+        max_time = partition.get("max_time", "UNLIMITED")
+        if not (isinstance(max_time, str) and _MAX_TIME.fullmatch(max_time)):
+            faults.say(
+                f"Partition {name} in cluster_partitions has max_time {max_time!r}: write UNLIMITED, or days, hours, "
+                'minutes and seconds in quotes, such as max_time: "2-12:00:00".'
+            )
+        default = partition.get("default", False)
+        if not isinstance(default, bool):
+            faults.say(f"Partition {name} in cluster_partitions has default {default!r}: write true or false.")
+        unknown = sorted(set(partition) - {"name", "nodes", "default", "max_time"})
+        if unknown:
+            faults.say(
+                f"Partition {name} in cluster_partitions has {', '.join(unknown)}: "
+                "only name, nodes, default and max_time are read."
+            )
+        nodes = list(dict.fromkeys(_partition_nodes(str(name), partition.get("nodes"), groups, gpu_nodes, faults)))
+        partitions.append({"name": str(name), "nodes": nodes, "default": default is True, "max_time": str(max_time)})
+    names = [partition["name"] for partition in partitions]
+    for name in dict.fromkeys(name for name in names if names.count(name) > 1):
+        faults.say(f"cluster_partitions has {names.count(name)} partitions named {name}: give each a name of its own.")
+    defaults = [partition["name"] for partition in partitions if partition["default"]]
+    if len(defaults) != 1:
+        found = (
+            f"has {len(defaults)} default partitions ({', '.join(defaults)})"
+            if defaults
+            else "has no default partition"
+        )
+        faults.say(f"cluster_partitions {found}: write default: true at exactly one, where jobs go that name none.")
+    return partitions
+
+
+def _partition_nodes(
+    name: str, declared: Any, groups: Mapping[str, Sequence[str]], gpu_nodes: set[str], faults: Faults
+) -> Iterator[str]:
+    if isinstance(declared, str) or not isinstance(declared, Sequence) or not declared:
+        faults.say(
+            f"Partition {name} in cluster_partitions has nodes {declared!r}: write a list of GPU nodes or groups of "
+            f"them, such as nodes: [{NODES}]."
+        )
+        return
+    for entry in declared:
+        hosts = groups.get(entry, (entry,)) if isinstance(entry, str) else ()
+        others = [host for host in hosts if host not in gpu_nodes]
+        if entry == NODES and not gpu_nodes:
+            continue  # said already: the group has no host
+        if isinstance(entry, str) and entry not in groups and entry not in gpu_nodes:
+            close = difflib.get_close_matches(entry, [*gpu_nodes, *groups], 1, 0.75)
+            hint = f"; did you mean {close[0]}?" if close else "."
+            faults.say(
+                f"Partition {name} in cluster_partitions names {entry}, which is neither a host of group {NODES} nor a "
+                f"group: write one of these in its nodes{hint}"
+            )
+        elif others or not hosts:
+            what = f"{fold(others)}, not in group {NODES}" if others else "no host"
+            faults.say(
+                f"Partition {name} in cluster_partitions names group {entry}, which holds {what}: "
+                "write hosts with GPUs, or groups of nothing else, in its nodes."
+            )
+        else:
+            yield from (str(host) for host in hosts)
+
+
+def _is_list_of_mappings(value: Any) -> bool:
+    return (
+        isinstance(value, Sequence)
+        and not isinstance(value, str)
+        and all(isinstance(entry, Mapping) for entry in value)
+    )

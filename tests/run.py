@@ -1,0 +1,149 @@
+"""Runs the checks and says at the end how many passed: python -m tests.run [--long] [lint|unit|molecule].
+
+Output of each check goes to .cache/test/<check>.log; of one that failed the end is shown. A check that did nothing (no
+test collected, no scenario run) counts as failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+CHECKOUT = Path(__file__).resolve().parents[1]
+LOGS = CHECKOUT / ".cache/test"
+_SHOWN_LINES = 150
+_PATH = f"{CHECKOUT}/.venv/bin:{os.environ['PATH']}"
+
+
+@dataclass
+class Check:
+    """One command; `proof` looks at its output and returns what is missing, or nothing."""
+
+    name: str
+    command: Sequence[str]
+    proof: Callable[[str], str] = lambda output: ""
+    environment: dict[str, str] = field(default_factory=dict)
+
+    def run(self) -> str:
+        """Run it. Returns why it failed, or nothing."""
+        log = LOGS / f"{self.name}.log"
+        started = time.monotonic()
+        with open(log, "w") as output:
+            status = subprocess.run(
+                self.command, cwd=CHECKOUT, env={**os.environ, "PATH": _PATH, **self.environment},
+                stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, check=False,
+            ).returncode  # fmt: skip
+        text = log.read_text(errors="replace")
+        problem = f"exit status {status}" if status else self.proof(text)
+        seconds = time.monotonic() - started
+        print(f"{'FAILED' if problem else 'passed'}  {self.name:28} {seconds:5.0f} s  {problem}", flush=True)
+        if problem:
+            shown = text.splitlines()[-_SHOWN_LINES:]
+            print("\n".join([f"----- end of {log.relative_to(CHECKOUT)}", *shown, "-----"]), flush=True)
+        return problem
+
+
+def environments() -> dict[str, Path]:
+    """The virtual environments that `make setup` made, by the ansible-core release in them."""
+    found = {}
+    for folder in (CHECKOUT / ".venv", CHECKOUT / ".venv-2.21"):
+        python = folder / "bin/python"
+        if python.exists():
+            question = [str(python), "-c", "import ansible.release as r; print('.'.join(r.__version__.split('.')[:2]))"]
+            found[subprocess.run(question, capture_output=True, text=True, check=True).stdout.strip()] = folder / "bin"
+    return found
+
+
+def lint() -> list[Check]:
+    """Linters and types; ansible-lint with every ansible-core at hand, the others once."""
+    tools = CHECKOUT / ".venv/bin"
+    scripts = [str(path) for path in (".ci/run", "tests/setup.sh")]
+    checks = [
+        Check("yamllint", [str(tools / "yamllint"), "--strict", "."]),
+        Check("ruff", [str(tools / "ruff"), "check", "."]),
+        Check("ruff-format", [str(tools / "ruff"), "format", "--check", "."]),
+        Check("mypy", [str(tools / "mypy"), "plugins", "tests/simulator", "tests/run.py", "tests/role_readme.py"]),
+        Check("role-readme", [str(tools / "python"), "-m", "tests.role_readme"]),
+        Check("shellcheck", ["shellcheck", *scripts]),
+    ]
+    for core, folder in environments().items():
+        checks.append(
+            Check(
+                f"ansible-lint-{core}",
+                [str(folder / "ansible-lint"), "--offline", "--strict"],
+                _processed_files,
+                {"PATH": f"{folder}:{os.environ['PATH']}", "ANSIBLE_HOME": str(CHECKOUT / f".cache/ansible-{core}")},
+            )
+        )
+    return checks
+
+
+def unit() -> list[Check]:
+    """Unit and contract tests with every ansible-core at hand."""
+    return [
+        Check(
+            f"pytest-{core}",
+            [str(folder / "python"), "-m", "pytest", "-q"],
+            environment={"PATH": f"{folder}:{os.environ['PATH']}"},
+        )
+        for core, folder in environments().items()
+    ]
+
+
+def molecule(long: bool) -> list[Check]:
+    """Every molecule scenario, two at a time; those named long_* on their own occasion."""
+    scenarios = [path.parent.name for path in sorted(CHECKOUT.glob("molecule/*/molecule.yml"))]
+    wanted = [name for name in scenarios if name != "default" and name.startswith("long_") == long]
+    chosen = [word for name in wanted for word in ("--scenario-name", name)]
+    command = [str(CHECKOUT / ".venv/bin/molecule"), "test", "--workers", "2", "--continue-on-failure", *chosen]
+
+    def every_scenario_ran(output: str) -> str:
+        plain = re.sub(r"\x1b\[[0-9;]*m", "", output)
+        missing = [name for name in wanted if not re.search(rf"^{name} ➜ verify: Executed: Successful", plain, re.M)]
+        return f"scenarios without a verified end: {', '.join(missing)}" if missing else ""
+
+    return [Check("molecule", command, every_scenario_ran, {"MOLECULE_GLOB": "molecule/*/molecule.yml"})]
+
+
+def _processed_files(output: str) -> str:
+    found = re.search(r"(\d+) files processed|processed (\d+) files|in (\d+) files", output)
+    return "" if found and int(next(filter(None, found.groups()))) > 0 else "no file was looked at"
+
+
+def main() -> int:
+    """Run what was asked for; the last line is the count that continuous integration reads."""
+    parser = argparse.ArgumentParser(prog="python -m tests.run", description="Run the project's checks.")
+    parser.add_argument("part", nargs="?", choices=["lint", "unit", "molecule"], help="without: all of them")
+    parser.add_argument("--long", action="store_true", help="the molecule scenarios that take long, and nothing else")
+    arguments = parser.parse_args()
+    LOGS.mkdir(parents=True, exist_ok=True)
+    failures = 0
+    total = 0
+    lanes: list[list[Check]] = []
+    if arguments.part in (None, "lint") and not arguments.long:
+        lanes.append(lint())
+    if arguments.part in (None, "unit") and not arguments.long:
+        lanes.append(unit())
+    # Lint and unit tests side by side, a lane each; scenarios after them, since they want both cores.
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        for problems in pool.map(lambda lane: [check.run() for check in lane], lanes):
+            total += len(problems)
+            failures += sum(map(bool, problems))
+    if arguments.part in (None, "molecule") or arguments.long:
+        problems = [check.run() for check in molecule(arguments.long)]
+        total += len(problems)
+        failures += sum(map(bool, problems))
+    print(f"{total - failures} passed, {failures} failed")
+    return 1 if failures or not total else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,230 @@
+# Copyright: Contributors to the trainyard.cluster collection
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""What `simgpu set` takes, and what resets and reboots do to it."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping
+
+from .state import SimulatorError, Values, lookup
+
+# Short names a person would try first.
+ALIASES = {
+    "temperature": "temperature.gpu",
+    "memory_temperature": "temperature.memory",
+    "power_draw": "power.draw",
+    "power_limit": "power.limit",
+    "utilization": "utilization.gpu",
+    "memory_utilization": "utilization.memory",
+    "memory_used": "memory.used",
+    "fan_speed": "fan.speed",
+    "mig": "mig.current",
+    "ecc": "ecc.current",
+    "nvlink.active": "nvlink.all.active",
+    "ecc.volatile.correctable": "ecc.volatile.corrected.dram",
+    "ecc.volatile.uncorrectable": "ecc.volatile.uncorrected.dram",
+    "ecc.aggregate.correctable": "ecc.aggregate.corrected.dram",
+    "ecc.aggregate.uncorrectable": "ecc.aggregate.uncorrected.dram",
+    "pcie.generation": "pcie.generation.current",
+    "pcie.width": "pcie.width.current",
+}
+RECOVERY_ACTIONS = ("none", "gpu_reset", "node_reboot", "drain_p2p", "drain_and_reset")
+THROTTLE_REASONS = (
+    "idle",
+    "applications_clocks",
+    "sw_power_cap",
+    "hw_slowdown",
+    "sync_boost",
+    "sw_thermal",
+    "hw_thermal",
+    "hw_power_brake",
+    "display",
+)
+FABRIC_STATES = ("not_supported", "not_started", "in_progress", "completed")
+
+_NUMBER = re.compile(r"\d+(\.\d+)?")
+# Whole numbers that have no upper bound of their own.
+_COUNTS = re.compile(
+    r"ecc\.(volatile|aggregate)\.(un)?corrected\.(dram|sram)"
+    r"|remapped\.(un)?correctable|remapped\.banks\.(high|partial|low|none)"
+    r"|nvlink\.\d+\.(replay|recovery|crc_flit|crc_data|ecc_data)|nvlink\.throughput"
+    r"|pcie\.(replays|replay_rollovers|tx|rx)|pcie\.errors\.\w+|violation\.\w+"
+    r"|clock\.(graphics|memory|video)\.current|memory\.used|bar1\.used|fabric\.status|fabric\.health_mask"
+)
+_FLAGS = re.compile(
+    r"lost|absent|remapped\.(pending|failure)|ecc\.(current|pending)|mig\.(current|pending)|persistence_mode"
+    r"|nvlink\.\d+\.active|inforom\.corrupted|ecc\.sram_threshold_exceeded|drain|accounting\.mode"
+)
+_PERCENT = re.compile(r"utilization\.(gpu|memory|encoder|decoder|jpeg|ofa)|fan\.speed")
+_MEASURES = re.compile(r"temperature\.(gpu|memory)|power\.(draw|limit)")
+_RANGES = {"compute_mode": (0, 3), "pcie.generation.current": (1, 7), "pcie.width.current": (1, 32)}
+
+# Settings that live in the driver: gone when it is unloaded. A GPU reset takes all but the persistence mode.
+_DRIVER_SETTINGS = re.compile(
+    r"persistence_mode|power\.limit|clock\.locked(_memory)?\.(min|max)|clock\.(graphics|memory)\.application"
+    r"|compute_mode|accounting\.mode|drain|temperature\.target|energy\.(base|since)"
+)
+_SINCE_RESET = re.compile(
+    r"ecc\.volatile\..*|nvlink\.\d+\.(replay|recovery|crc_flit|crc_data|ecc_data)|violation\..*|remapped\.pending"
+)
+
+
+def parse_assignments(words: list[str], slot: int, hardware: Mapping[str, str]) -> dict[str, str | None]:
+    """Turn KEY=VALUE words into changes of one GPU. An empty value, "KEY=", takes a change back (None)."""
+    changes: dict[str, str | None] = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not equals:
+            raise SimulatorError(f"'{word}' is no KEY=VALUE: write for instance temperature=95")
+        key = ALIASES.get(name, name)
+        for one in _links(key, slot, hardware):
+            changes[one] = _checked(one, name, value, slot, hardware) if value else None
+    return changes
+
+
+def _links(key: str, slot: int, hardware: Mapping[str, str]) -> list[str]:
+    """nvlink.all.X stands for every link of the GPU."""
+    if not key.startswith("nvlink.all."):
+        return [key]
+    count = int(lookup({}, hardware, slot, "nvlink.count") or 0)
+    if not count:
+        raise SimulatorError("these GPUs have no NVLink")
+    return [f"nvlink.{link}.{key[len('nvlink.all.') :]}" for link in range(count)]
+
+
+def _checked(key: str, name: str, value: str, slot: int, hardware: Mapping[str, str]) -> str:
+    if key == "recovery_action":
+        return _one_of(name, value, RECOVERY_ACTIONS)
+    if key == "fabric.state":
+        return _one_of(name, value, FABRIC_STATES)
+    if key == "throttle":
+        for reason in value.split(","):
+            _one_of(name, reason, THROTTLE_REASONS)
+        return value
+    if key == "processes":
+        if not re.fullmatch(r"\d+:\d+(:G)?(,\d+:\d+(:G)?)*", value):
+            raise SimulatorError(
+                f"{name} must be PID:MIB, several separated by commas, such as 4711:1024; :G marks graphics"
+            )
+        return value
+    if _FLAGS.fullmatch(key):
+        _supported(key, name, slot, hardware)
+        return _one_of(name, value, ("0", "1"))
+    if not _NUMBER.fullmatch(value):
+        if any(pattern.fullmatch(key) for pattern in (_COUNTS, _PERCENT, _MEASURES)) or key in _RANGES:
+            raise SimulatorError(f"{name} must be a number, not '{value}'")
+        raise SimulatorError(f"there is no key '{name}': 'simgpu set --help' lists them")
+    number = float(value)
+    if _COUNTS.fullmatch(key) or _MEASURES.fullmatch(key):
+        return value
+    if _PERCENT.fullmatch(key):
+        low, high = 0.0, 100.0
+    elif key in _RANGES:
+        low, high = _RANGES[key]
+    else:
+        raise SimulatorError(f"there is no key '{name}': 'simgpu set --help' lists them")
+    if not low <= number <= high:
+        raise SimulatorError(f"{name} must lie between {low:g} and {high:g}, not {value}")
+    return value
+
+
+def _one_of(name: str, value: str, choices: tuple[str, ...]) -> str:
+    if value not in choices:
+        raise SimulatorError(f"{name} must be one of {', '.join(choices)}, not '{value}'")
+    return value
+
+
+def _supported(key: str, name: str, slot: int, hardware: Mapping[str, str]) -> None:
+    base = {"ecc.pending": "ecc.current", "mig.pending": "mig.current"}.get(key, key)
+    if base in ("ecc.current", "mig.current") and lookup({}, hardware, slot, base) is None:
+        raise SimulatorError(f"{name} can't be set: this GPU has no {base.split('.')[0].upper()} mode")
+
+
+def apply(state: Values, hardware: Mapping[str, str], slot: int, changes: Mapping[str, str | None]) -> None:
+    """Put the changes of one GPU into the state."""
+    touch_energy(state, hardware, slot)
+    for key, value in changes.items():
+        if value is not None and key.startswith("ecc.volatile."):
+            # The lifetime counter counts the new errors too.
+            total = key.replace(".volatile.", ".aggregate.")
+            new = int(float(value)) - int(_number(state, hardware, slot, key))
+            if new > 0 and total not in changes:
+                state[f"gpu.{slot}.{total}"] = str(int(_number(state, hardware, slot, total)) + new)
+        if key in ("ecc.current", "mig.current"):
+            state.pop(f"gpu.{slot}.{key.replace('current', 'pending')}", None)
+        if value is None:
+            state.pop(f"gpu.{slot}.{key}", None)
+        else:
+            state[f"gpu.{slot}.{key}"] = value
+
+
+def touch_energy(state: Values, hardware: Mapping[str, str], slot: int) -> None:
+    """Count the energy used until now at the power drawn until now, before that changes."""
+    if "driver.loaded_at" not in state:
+        return
+    now = int(time.time())
+    since = _number(state, hardware, slot, "energy.since") or float(state["driver.loaded_at"])
+    used = _number(state, hardware, slot, "energy.base") + max(0.0, now - since) * power_draw(state, hardware, slot)
+    state[f"gpu.{slot}.energy.base"] = f"{used:.0f}"
+    state[f"gpu.{slot}.energy.since"] = str(now)
+
+
+def power_draw(state: Mapping[str, str], hardware: Mapping[str, str], slot: int) -> float:
+    """As values.c works it out."""
+    drawn = lookup(state, hardware, slot, "power.draw")
+    if drawn is not None:
+        return float(drawn)
+    idle, busy = (_number(state, hardware, slot, f"power.{name}") for name in ("idle", "load"))
+    limit = lookup(state, hardware, slot, "power.limit") or lookup(state, hardware, slot, "power.default") or "0"
+    return min(idle + (busy - idle) * _number(state, hardware, slot, "utilization.gpu") / 100, float(limit))
+
+
+def _number(state: Mapping[str, str], hardware: Mapping[str, str], slot: int, key: str) -> float:
+    return float(lookup(state, hardware, slot, key) or 0)
+
+
+def reset(state: Values, hardware: Mapping[str, str], slot: int) -> None:
+    """A GPU reset: pending modes become current, settings and what counts since the last reset go."""
+    if lookup(state, hardware, slot, "lost") == "1":
+        raise SimulatorError(f"GPU {slot} is lost: it answers no reset, only 'simgpu repair {slot}' brings it back")
+    if lookup(state, hardware, slot, "processes"):
+        raise SimulatorError(f"GPU {slot} is in use by a process: 'simgpu set {slot} processes=' ends it")
+    _forget(state, slot, keep=re.compile(r"persistence_mode|energy\..*"))
+    if state.get(f"gpu.{slot}.recovery_action") not in (None, "node_reboot"):
+        del state[f"gpu.{slot}.recovery_action"]
+
+
+def unload(state: Values, slot: int) -> None:
+    """The driver was unloaded: settings go, pending modes become current when it comes back."""
+    _forget(state, slot, keep=re.compile(r"(?!)"))
+
+
+def reboot(state: Values, slot: int) -> None:
+    """The machine started again: as after unloading, and no process is left."""
+    _forget(state, slot, keep=re.compile(r"(?!)"))
+    for key in ("processes", "recovery_action"):
+        state.pop(f"gpu.{slot}.{key}", None)
+
+
+def repair(state: Values, slot: int) -> None:
+    """A healthy, idle GPU again: only what an administrator set stays."""
+    prefix = f"gpu.{slot}."
+    for key in [key for key in state if key.startswith(prefix)]:
+        name = key[len(prefix) :]
+        mode = re.fullmatch(r"(ecc|mig)\.(current|pending)", name)
+        if not mode and not _DRIVER_SETTINGS.fullmatch(name):
+            del state[key]
+
+
+def _forget(state: Values, slot: int, keep: re.Pattern[str]) -> None:
+    prefix = f"gpu.{slot}."
+    for mode in ("ecc", "mig"):
+        pending = state.pop(f"{prefix}{mode}.pending", None)
+        if pending is not None:
+            state[f"{prefix}{mode}.current"] = pending
+    for key in [key for key in state if key.startswith(prefix)]:
+        name = key[len(prefix) :]
+        if _SINCE_RESET.fullmatch(name) or (_DRIVER_SETTINGS.fullmatch(name) and not keep.fullmatch(name)):
+            del state[key]

@@ -1,0 +1,106 @@
+"""The machine's own Debian mirror, and a cache in front of it that every test host shares."""
+
+from __future__ import annotations
+
+import re
+import socket
+import subprocess
+import time
+from dataclasses import dataclass
+
+from .engine import STATE, SimulatorError, run
+
+# An address of the range set aside for benchmarks, on the loopback interface: only this machine's hosts reach it.
+CACHE_ADDRESS = "198.18.0.254"
+CACHE_PORT = 3142
+CACHE_URL = f"http://{CACHE_ADDRESS}:{CACHE_PORT}"
+
+
+@dataclass(frozen=True)
+class Mirror:
+    """Where this machine gets Debian from."""
+
+    archive: str
+    security: str
+
+    def sources(self, suite: str) -> str:
+        """A deb822 sources file for a suite, with the components of a fresh installation."""
+        keyring = "/usr/share/keyrings/debian-archive-keyring.gpg"
+        stanza = f"Types: deb\nURIs: {{}}\nSuites: {{}}\nComponents: main\nSigned-By: {keyring}\n"
+        return "\n".join(
+            [stanza.format(self.archive, f"{suite} {suite}-updates"), stanza.format(self.security, f"{suite}-security")]
+        )
+
+
+def machine_mirror() -> Mirror:
+    """Read the mirror from apt itself, so that no mirror has to be named here."""
+    columns = "$(ORIGIN)|$(CODENAME)|$(REPO_URI)"
+    lines = run(["apt-get", "indextargets", "--format", columns, "Created-By: Packages"]).stdout.splitlines()
+    archive = security = None
+    for line in lines:
+        origin, codename, uri = line.split("|")
+        if origin != "Debian":
+            continue
+        if codename.endswith("-security"):
+            security = security or uri
+        elif re.fullmatch(r"[a-z]+", codename):
+            archive = archive or uri
+    if not archive:
+        raise SimulatorError(
+            "apt knows no Debian archive on this machine; run apt-get update, or use a Debian 12 or 13 machine"
+        )
+    return Mirror(archive.rstrip("/"), (security or re.sub(r"/debian/?$", "/debian-security", archive)).rstrip("/"))
+
+
+def start_cache() -> None:
+    """Start apt-cacher-ng in front of the mirror unless it runs already; packages are kept between runs."""
+    _give_loopback_the_address()
+    if _answers():
+        return
+    cache, logs = STATE / "packages", STATE / "log"
+    for folder in (cache, logs):
+        folder.mkdir(exist_ok=True)
+    settings = {
+        "CacheDir": cache,
+        "LogDir": logs,
+        "SocketPath": STATE / "apt-cacher-ng.socket",
+        "BindAddress": CACHE_ADDRESS,
+        "Port": CACHE_PORT,
+        "ForeGround": 1,
+        "ExThreshold": 30,  # days that an unused package is kept
+        "PassThroughPattern": r"^[^/]+:443$",  # a mirror over TLS works, uncached
+    }
+    configuration = STATE / "apt-cacher-ng"
+    configuration.mkdir(exist_ok=True)
+    (configuration / "acng.conf").write_text("".join(f"{key}: {value}\n" for key, value in settings.items()))
+    with open(logs / "apt-cacher-ng.out", "ab") as output:
+        subprocess.Popen(
+            ["apt-cacher-ng", "-c", str(configuration)],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
+    for _ in range(50):
+        if _answers():
+            return
+        time.sleep(0.1)
+    raise SimulatorError(f"the package cache didn't start; see {logs}/apt-cacher-ng.out")
+
+
+def _give_loopback_the_address() -> None:
+    if CACHE_ADDRESS not in run(["ip", "-4", "address", "show", "dev", "lo"]).stdout:
+        run(["ip", "address", "add", f"{CACHE_ADDRESS}/32", "dev", "lo"])
+
+
+def _answers() -> bool:
+    try:
+        with socket.create_connection((CACHE_ADDRESS, CACHE_PORT), timeout=1):
+            return True
+    except OSError:
+        return False
+
+
+def proxy_setting() -> str:
+    """The apt setting that sends a host's requests through the cache."""
+    return f'Acquire::http::Proxy "{CACHE_URL}";\n'

@@ -1,0 +1,360 @@
+# Copyright: Contributors to the trainyard.cluster collection
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+from ansible_collections.trainyard.cluster.plugins.module_utils._gpu_command import CommandResult, run_command
+from ansible_collections.trainyard.cluster.plugins.module_utils._gpu_driver import parse_proc_version
+from ansible_collections.trainyard.cluster.plugins.module_utils._gpu_facts import (
+    Expected,
+    GpuFacts,
+    collect,
+    differences,
+    reasons_for_missing,
+)
+
+from tests.unit.captures import fixture, read_capture
+
+H100_X2 = fixture("gpu/h100-x2.xml")
+PROC_OPEN = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  550.163.01  Release Build\nGCC version: 12\n"
+PROC_CLOSED = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.54.03  Tue Jun  6 22:20:39 UTC 2023\n"
+
+
+class FakeCommands:
+    """Answers commands from a table by their words after the program; anything else is missing."""
+
+    def __init__(self, answers: Mapping[str, str | CommandResult]) -> None:
+        self.answers = answers
+        self.asked: list[str] = []
+
+    def __call__(self, argv: Sequence[str], timeout: float) -> CommandResult:
+        words = " ".join(argv[1:])
+        self.asked.append(words)
+        answer = self.answers.get(words, CommandResult(None, "", "No such file or directory", missing=True))
+        return CommandResult(0, answer, "") if isinstance(answer, str) else answer
+
+
+def healthy(xml: str = H100_X2) -> FakeCommands:
+    return FakeCommands(
+        {
+            "-q -x": xml,
+            "topo -m": fixture("gpu/h100-x2.topo.txt"),
+            "nvlink -s": fixture("gpu/h100-x2.nvlink-s.txt").replace("<inactive>", "26.562 GB/s"),
+            "nvlink -e": fixture("gpu/h100-x2.nvlink-e.txt"),
+        }
+    )
+
+
+def machine(root: Path, *addresses: str, proc: str | None = PROC_OPEN, library: str = "550.163.01") -> str:
+    """Make a root directory with these GPUs on the PCI bus."""
+    for address in addresses:
+        device = root / "sys/bus/pci/devices" / address
+        device.mkdir(parents=True)
+        (device / "vendor").write_text("0x10de\n")
+        (device / "class").write_text("0x030200\n")
+        (device / "numa_node").write_text("1\n")
+        (device / "local_cpulist").write_text("48-95\n")
+    switch = root / "sys/bus/pci/devices/0000:05:00.0"
+    switch.mkdir(parents=True)
+    (switch / "vendor").write_text("0x10de\n")
+    (switch / "class").write_text("0x068000\n")
+    if proc is not None:
+        (root / "proc/driver/nvidia").mkdir(parents=True)
+        (root / "proc/driver/nvidia/version").write_text(proc)
+        (root / "sys/module/nvidia").mkdir(parents=True)
+    libraries = root / "usr/lib/x86_64-linux-gnu"
+    libraries.mkdir(parents=True)
+    (libraries / f"libnvidia-ml.so.{library}").touch()
+    (libraries / "libnvidia-ml.so.1").symlink_to(f"libnvidia-ml.so.{library}")
+    return str(root)
+
+
+def codes(facts: GpuFacts) -> list[tuple[str, int | None]]:
+    return [(problem.code, problem.gpu) for problem in facts.problems]
+
+
+def test_a_healthy_machine(tmp_path: Path) -> None:
+    facts = collect(healthy(), machine(tmp_path, "0000:18:00.0", "0000:2a:00.0"))
+    assert (facts.count, facts.models, facts.slurm_gres) == (2, {"NVIDIA H100 80GB HBM3": 2}, "gpu:h100:2")
+    assert facts.homogeneous is True
+    assert codes(facts) == []
+    assert (facts.driver.version, facts.driver.cuda_version) == ("550.163.01", "12.4")
+    assert (facts.driver.kernel_module_loaded_version, facts.driver.kernel_module_flavour) == ("550.163.01", "open")
+    assert (facts.driver.library_version, facts.driver.mismatch) == ("550.163.01", False)
+    first = facts.devices[0]
+    assert (first.nvlink_links_total, first.nvlink_links_active) == (2, 2)
+    assert (first.nvlink_links[0].errors_crc, first.nvlink_links[1].errors_crc) == (7, None)
+    assert (first.pci_numa_node, first.pci_cpu_affinity) == (1, "48-95")
+    assert facts.topology.gpus[1].nic_nearest == ["mlx5_bond_0"]
+
+
+def test_takes_numa_and_cpus_from_the_topology_where_the_bus_does_not_show_them(tmp_path: Path) -> None:
+    facts = collect(healthy(), str(tmp_path))
+    assert [(gpu.pci_numa_node, gpu.pci_cpu_affinity) for gpu in facts.devices] == [
+        (0, "0-47,96-143"),
+        (1, "48-95,144-191"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "code"),
+    [
+        ("<current_link_width>16x", "<current_link_width>8x", "pci_link_narrow"),
+        ("<current_link_gen>5", "<current_link_gen>4", "pci_link_slow"),
+        ("<dram_uncorrectable>0", "<dram_uncorrectable>3", "ecc_uncorrected"),
+        ("<sram_threshold_exceeded>No", "<sram_threshold_exceeded>Yes", "ecc_sram_threshold_exceeded"),
+        ("<remapped_row_pending>No", "<remapped_row_pending>Yes", "row_remap_pending"),
+        ("<remapped_row_failure>No", "<remapped_row_failure>Yes", "row_remap_failure"),
+        ("<pending_ecc>Enabled", "<pending_ecc>Disabled", "ecc_mode_pending"),
+        ("<pending_mig>Disabled", "<pending_mig>Enabled", "mig_mode_pending"),
+        ("<persistence_mode>Enabled", "<persistence_mode>Disabled", "persistence_off"),
+        ("<gpu_recovery_action>None", "<gpu_recovery_action>Reset", "gpu_recovery_needed"),
+        ("<reset_required>No", "<reset_required>Yes", "gpu_reset_required"),
+        ("recommended>No", "recommended>Yes", "gpu_reset_recommended"),
+        ("<state>Completed", "<state>In Progress", "fabric_not_completed"),
+        ("<status>Success", "<status>Timeout error", "fabric_failed"),
+        ("hw_thermal_slowdown>Not Active", "hw_thermal_slowdown>Active", "thermal_slowdown"),
+        ("sw_thermal_slowdown>Not Active", "sw_thermal_slowdown>Active", "thermal_slowdown"),
+        ("power_brake_slowdown>Not Active", "power_brake_slowdown>Active", "power_brake_slowdown"),
+        ("reason_hw_slowdown>Not Active", "reason_hw_slowdown>Active", "hardware_slowdown"),
+        ("71.50 W", "GPU is lost", "gpu_lost"),
+        ("71.50 W", "GPU requires reset", "gpu_reset_required"),
+        ("71.50 W", "ERR!", "values_unreadable"),
+        ("</temperature>", "", "gpu_report_incomplete"),
+    ],
+)
+def test_names_what_ails_one_gpu(tmp_path: Path, old: str, new: str, code: str) -> None:
+    at = H100_X2.rindex(old)
+    sick = H100_X2[:at] + new + H100_X2[at + len(old) :]
+    facts = collect(healthy(sick), machine(tmp_path, "0000:18:00.0", "0000:2a:00.0"))
+    assert codes(facts) == [(code, 1)]
+    assert all(problem.message and problem.evidence and problem.action for problem in facts.problems)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        H100_X2.replace("reason_sw_power_cap>Not Active", "reason_sw_power_cap>Active"),
+        H100_X2.replace("<performance_state>P0", "<performance_state>P8").replace(
+            "<current_link_gen>5", "<current_link_gen>1"
+        ),
+        H100_X2.replace("<state>Completed", "<state>N/A").replace("<status>Success", "<status>N/A"),
+        H100_X2.replace("<persistence_mode>Enabled", "<persistence_mode>N/A"),
+    ],
+    ids=["at the power limit", "slow link while idle", "no fabric", "no persistence mode"],
+)
+def test_is_silent_about_what_is_normal(tmp_path: Path, words: str) -> None:
+    assert codes(collect(healthy(words), machine(tmp_path, "0000:18:00.0", "0000:2a:00.0"))) == []
+
+
+def test_counts_neither_lost_nor_broken_gpus(tmp_path: Path) -> None:
+    facts = collect(healthy(H100_X2.replace("31 C", "GPU is lost", 1)), str(tmp_path))
+    assert (facts.count, len(facts.devices), facts.slurm_gres) == (1, 2, "gpu:h100:1")
+
+
+def test_asks_for_the_others_when_a_lost_gpu_silences_nvidia_smi(tmp_path: Path) -> None:
+    root = machine(tmp_path, "0000:18:00.0", "0000:1a:00.0", "0000:2a:00.0")
+    for address in ("0000:18:00.0", "0000:1a:00.0", "0000:2a:00.0"):
+        (tmp_path / "proc/driver/nvidia/gpus" / address).mkdir(parents=True)
+    words = "Unable to determine the device handle for GPU1: Unknown Error\n"
+    others = H100_X2.replace("<attached_gpus>2", "<attached_gpus>3")
+    commands = FakeCommands({"-q -x": CommandResult(255, words, ""), "-q -x -i 0,2": others})
+    facts = collect(commands, root)
+    assert [(gpu.index, gpu.state, gpu.pci_bus_id) for gpu in facts.devices] == [
+        (0, "ok", "0000:18:00.0"),
+        (1, "lost", "0000:1a:00.0"),
+        (2, "ok", "0000:2a:00.0"),
+    ]
+    assert (facts.count, facts.slurm_gres, codes(facts)) == (2, "gpu:h100:2", [("gpu_lost", 1)])
+
+
+def test_asks_again_when_one_more_gpu_is_lost(tmp_path: Path) -> None:
+    root = machine(tmp_path, "0000:18:00.0", "0000:1a:00.0", "0000:2a:00.0", "0000:3a:00.0")
+    by_address = "Unable to determine the device handle for GPU 0000:3A:00.0: GPU is lost.  Reboot the system\n"
+    commands = FakeCommands(
+        {
+            "-q -x": CommandResult(255, "Unable to determine the device handle for GPU1: Unknown Error\n", ""),
+            "-q -x -i 0,2,3": CommandResult(15, "", by_address),
+            "-q -x -i 0,2": H100_X2,
+        }
+    )
+    facts = collect(commands, root)
+    assert (facts.count, sorted(codes(facts))) == (2, [("gpu_lost", 1), ("gpu_lost", 3)])
+
+
+def test_gives_up_when_nvidia_smi_names_the_same_lost_gpu_again(tmp_path: Path) -> None:
+    root = machine(tmp_path, "0000:18:00.0", "0000:1a:00.0")
+    words = CommandResult(255, "Unable to determine the device handle for GPU1: Unknown Error\n", "")
+    facts = collect(FakeCommands({"-q -x": words, "-q -x -i 0": words}), root)
+    assert (facts.count, codes(facts)) == (0, [("gpu_lost", 1)])
+
+
+def test_names_a_link_that_is_down(tmp_path: Path) -> None:
+    commands = healthy()
+    commands.answers = {**commands.answers, "nvlink -s": fixture("gpu/h100-x2.nvlink-s.txt")}
+    facts = collect(commands, str(tmp_path))
+    assert codes(facts) == [("nvlink_down", 1)]
+    assert facts.problems[0].evidence == "inactive links: 1"
+
+
+def test_names_gpus_that_only_the_bus_shows(tmp_path: Path) -> None:
+    root = machine(tmp_path, "0000:18:00.0", "0000:2a:00.0", "0000:3b:00.0", "0000:86:00.0")
+    driver = tmp_path / "sys/bus/pci/drivers/vfio-pci"
+    driver.mkdir(parents=True)
+    (tmp_path / "sys/bus/pci/devices/0000:86:00.0/driver").symlink_to(driver)
+    facts = collect(healthy(), root)
+    assert codes(facts) == [("gpu_missing", None)]
+    assert "0000:3b:00.0" in facts.problems[0].message
+
+
+def test_names_gpus_that_only_the_driver_counts(tmp_path: Path) -> None:
+    facts = collect(healthy(H100_X2.replace("<attached_gpus>2", "<attached_gpus>8")), str(tmp_path))
+    assert codes(facts) == [("gpu_missing", None)]
+
+
+def test_names_mixed_models(tmp_path: Path) -> None:
+    facts = collect(healthy(H100_X2.replace("NVIDIA H100 80GB HBM3", "NVIDIA A100-SXM4-80GB", 1)), str(tmp_path))
+    assert ("models_mixed", None) in codes(facts)
+    assert (facts.homogeneous, facts.slurm_gres) == (False, "gpu:a100:1,gpu:h100:1")
+
+
+@pytest.mark.parametrize(
+    ("out", "rc", "code"),
+    [
+        ("No devices were found\n", 6, "no_gpu"),
+        (
+            "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver. "
+            "Make sure that the latest NVIDIA driver is installed and running.\n",
+            9,
+            "driver_not_loaded",
+        ),
+        ("Failed to initialize NVML: Driver Not Loaded\n", 9, "driver_not_loaded"),
+        (
+            "Failed to initialize NVML: Driver/library version mismatch\nNVML library version: 550.144\n",
+            18,
+            "driver_library_mismatch",
+        ),
+        ("Failed to initialize NVML: Unknown Error\n", 255, "nvidia_smi_failed"),
+        ("Unable to determine the device handle for GPU3: 0000:5F:00.0: Unknown Error\n", 255, "gpu_lost"),
+        ("Segmentation fault\n", 139, "nvidia_smi_failed"),
+        ("\x00\x00junk", 0, "nvidia_smi_output_unreadable"),
+        ("", 0, "nvidia_smi_output_unreadable"),
+    ],
+)
+def test_says_why_nvidia_smi_gives_no_report(tmp_path: Path, out: str, rc: int, code: str) -> None:
+    commands = FakeCommands({"-q -x": CommandResult(rc, out, "")})
+    facts = collect(commands, machine(tmp_path, "0000:18:00.0"))
+    assert (facts.count, facts.devices, facts.slurm_gres, facts.homogeneous) == (0, [], None, None)
+    assert [problem for problem, _gpu in codes(facts)] == [code]
+    assert facts.problems[0].severity == "critical"
+    assert facts.driver.mismatch is (code == "driver_library_mismatch")
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "gpu"),
+    [
+        ("no-driver.txt", "driver_not_loaded", None),
+        ("mismatch-old-one-line.txt", "driver_library_mismatch", None),
+        ("device-handle-gpu3.txt", "gpu_lost", 3),
+    ],
+)
+def test_says_why_in_every_capture(tmp_path: Path, name: str, code: str, gpu: int | None) -> None:
+    commands = FakeCommands({"-q -x": CommandResult(9, read_capture("nvidia-smi-errors", name), "")})
+    assert codes(collect(commands, str(tmp_path))) == [(code, gpu)]
+
+
+def test_sees_the_mismatch_of_versions_by_itself(tmp_path: Path) -> None:
+    root = machine(tmp_path, proc=PROC_CLOSED)
+    facts = collect(FakeCommands({"-q -x": CommandResult(18, "Failed to initialize NVML\n", "")}), root)
+    assert facts.driver.mismatch
+    assert (facts.driver.version, facts.driver.library_version) == ("535.54.03", "550.163.01")
+    assert facts.driver.kernel_module_flavour == "proprietary"
+
+
+@pytest.mark.parametrize(("addresses", "code"), [((), "no_gpu"), (("0000:18:00.0",), "nvidia_smi_missing")])
+def test_says_that_nvidia_smi_is_missing(tmp_path: Path, addresses: tuple[str, ...], code: str) -> None:
+    assert codes(collect(FakeCommands({}), machine(tmp_path, *addresses, proc=None))) == [(code, None)]
+
+
+def test_sees_nouveau(tmp_path: Path) -> None:
+    (tmp_path / "sys/module/nouveau").mkdir(parents=True)
+    facts = collect(FakeCommands({}), machine(tmp_path, "0000:18:00.0", proc=None))
+    assert facts.driver.nouveau_loaded
+    assert ("nouveau_loaded", None) in codes(facts)
+
+
+@pytest.mark.parametrize("hanging", ["-q -x", "topo -m", "nvlink -s", "nvlink -e"])
+def test_asks_no_more_once_a_call_hangs(tmp_path: Path, hanging: str) -> None:
+    commands = healthy()
+    commands.answers = {**commands.answers, hanging: CommandResult(None, "", "", timed_out=True)}
+    facts = collect(commands, str(tmp_path), timeout=5)
+    assert codes(facts) == [("nvidia_smi_hangs", None)]
+    assert commands.asked[-1] == hanging
+    assert "5 seconds" in facts.problems[0].message
+
+
+def test_stops_a_command_that_hangs_and_its_children(tmp_path: Path) -> None:
+    script = tmp_path / "nvidia-smi"
+    script.write_text("#!/bin/sh\necho begun\nsleep 30 | cat\n")
+    script.chmod(0o755)
+    start = time.monotonic()
+    result = run_command([str(script)], 0.3)
+    assert (result.rc, result.timed_out) == (None, True)
+    assert time.monotonic() - start < 5
+
+
+def test_reports_a_command_that_is_missing_or_fails(tmp_path: Path) -> None:
+    assert run_command([str(tmp_path / "none")], 5).missing
+    assert run_command(["sh", "-c", "echo out; echo err >&2; exit 3"], 5) == CommandResult(3, "out\n", "err\n")
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (PROC_OPEN, ("550.163.01", "open")),
+        (PROC_CLOSED, ("535.54.03", "proprietary")),
+        ("NVRM version: NVIDIA UNIX x86_64 Kernel Module  384.111  Tue Dec 19\n", ("384.111", "proprietary")),
+        ("junk", (None, None)),
+    ],
+)
+def test_reads_the_loaded_module(content: str, expected: tuple[str | None, str | None]) -> None:
+    assert parse_proc_version(content) == expected
+
+
+def test_finds_no_difference_where_there_is_none(tmp_path: Path) -> None:
+    facts = collect(healthy(), str(tmp_path))
+    declared = Expected(2, "nvidia h100 80gb hbm3", "h100", 81000, "550")
+    assert differences(facts, declared) == []
+    assert differences(facts, Expected()) == []
+
+
+def test_lists_every_difference_at_once(tmp_path: Path) -> None:
+    facts = collect(healthy(H100_X2.replace("NVIDIA H100 80GB HBM3", "NVIDIA A100-SXM4-80GB", 1)), str(tmp_path))
+    found = differences(facts, Expected(8, "NVIDIA H100 80GB HBM3", "h100", 40960, "55"))
+    assert [sentence.split(":")[0] for sentence in found] == [
+        "count",
+        "model",
+        "slurm_type",
+        "memory_mib",
+        "driver_version",
+    ]
+    assert "8 GPUs are declared, 2 answer" in found[0]
+    assert "found NVIDIA A100-SXM4-80GB (GPU 0)" in found[1]
+    assert "found 81559 MiB (GPU 0, 1)" in found[3]
+
+
+def test_says_why_no_gpu_answers(tmp_path: Path) -> None:
+    facts = collect(FakeCommands({}), machine(tmp_path, "0000:18:00.0", proc=None))
+    (only,) = reasons_for_missing(facts)
+    assert "nvidia-smi can't be run" in only
+    assert "Install the driver" in only
+
+
+def test_says_which_gpu_is_missing_and_why(tmp_path: Path) -> None:
+    facts = collect(healthy(H100_X2.replace("31 C", "GPU is lost", 1)), str(tmp_path))
+    (only,) = reasons_for_missing(facts)
+    assert only.startswith("GPU 0: The driver can't reach a GPU any more")
