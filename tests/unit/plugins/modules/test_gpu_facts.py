@@ -84,7 +84,7 @@ def test_fails_with_every_difference(tmp_path: Path) -> None:
     assert len(result["differences"]) == 3
     assert all(sentence in result["msg"] for sentence in result["differences"])
     assert "nvidia-smi" not in result["msg"]
-    assert result["ansible_facts"]["gpu"]["count"] == 2
+    assert "ansible_facts" not in result, "hundreds of lines around the sentence"
 
 
 def test_survives_a_command_that_hangs(tmp_path: Path) -> None:
