@@ -248,6 +248,16 @@ def test_unloading_takes_it_all_away(machine: Machine, capsys: pytest.CaptureFix
 
 
 @pytest.mark.usefixtures("package")
+def test_loading_the_module_again_ends_a_mismatch_with_the_library(machine: Machine) -> None:
+    simgpu("driver", "load")
+    simgpu("driver", "mismatch")
+    assert machine.store.state()["library.version"] != VERSION
+    kmod.main("modprobe", ["-r", "nvidia"], machine)
+    kmod.main("modprobe", ["nvidia"], machine)
+    assert "library.version" not in machine.store.state()
+
+
+@pytest.mark.usefixtures("package")
 def test_a_lost_gpu_is_missing_after_the_driver_came_back(machine: Machine) -> None:
     simgpu("set", "1", "lost=1")
     simgpu("driver", "load")

@@ -197,8 +197,7 @@ class Driver:
             with self.store.change() as state:
                 for slot in self.store.slots():
                     faults.unload(state, slot)
-                for key in [key for key in state if key.startswith("driver.") and key != "driver.version"]:
-                    del state[key]
+                _forget_loading(state)
         self._set_modules([other for other in loaded if other != name])
 
     def unload_all(self, force: bool = False) -> None:
@@ -212,8 +211,7 @@ class Driver:
         with self.store.change() as state:
             for slot in self.store.slots():
                 faults.reboot(state, slot)
-            for key in [key for key in state if key.startswith("driver.") and key != "driver.version"]:
-                del state[key]
+            _forget_loading(state)
             state.pop("modules", None)
         self.machine.mount()
         self.machine.write_pci()
@@ -249,6 +247,13 @@ def cuda_version(driver: str) -> int:
     branch = int(driver.partition(".")[0])
     known = [number for number in sorted(_CUDA) if number <= branch]
     return _CUDA[known[-1] if known else min(_CUDA)]
+
+
+def _forget_loading(state: dict[str, str]) -> None:
+    """Take back what came of loading the module; module and library are of one version the next time."""
+    for key in [key for key in state if key.startswith("driver.") and key != "driver.version"]:
+        del state[key]
+    state.pop("library.version", None)
 
 
 def library_users(root: Path) -> list[int]:
