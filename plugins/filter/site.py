@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ansible_collections.trainyard.cluster.plugins.module_utils import _inventory
+from ansible_collections.trainyard.cluster.plugins.module_utils import _accounts, _inventory, _slurm
 from ansible_collections.trainyard.cluster.plugins.plugin_utils import _roles
 
 DOCUMENTATION = r"""
@@ -73,6 +73,17 @@ _value:
       sample: [{name: train, nodes: [gpu1, gpu2], default: true, max_time: UNLIMITED}]
 """
 
+# The role's variables that its preflight looks at before it asks a machine.
+_SLURM = (
+    "slurm_cluster_name",
+    "slurm_gid",
+    "slurm_munge_gid",
+    "slurm_munge_uid",
+    "slurm_nodes",
+    "slurm_partitions",
+    "slurm_uid",
+)
+
 
 def site(
     groups: Mapping[str, Sequence[str]],
@@ -83,7 +94,53 @@ def site(
     """Filter `site`."""
     site = _inventory.read_site(groups, hostvars, _roles.options(_roles.names()))
     faults = site.faults + _roles.argument_faults(groups, site.arguments, roles or {}, set(given))
+    faults += _slurm_faults(site, set(given))
     return {"faults": faults, "nodes": site.nodes, "partitions": site.partitions}
+
+
+def _slurm_faults(site: _inventory.Site, given: set[str]) -> list[str]:
+    """What the role slurm says of its own variables, and of accounts beside its services' accounts."""
+    faults: dict[str, None] = {}
+    seen: list[dict[str, Any]] = []
+    for arguments in site.arguments.values():
+        own = {name: value for name, value in arguments.items() if name in _SLURM and value is not None}
+        if own in seen:
+            continue
+        seen.append(own)
+        values = _roles.valid_values("slurm", own, given)
+        if values is None:
+            continue  # told with the other arguments
+        if own:
+            faults.update(dict.fromkeys(_declaration_faults(site, own, values)))
+        services = {
+            "munge": {"uid": values["slurm_munge_uid"], "gid": values["slurm_munge_gid"]},
+            "slurm": {"uid": values["slurm_uid"], "gid": values["slurm_gid"]},
+        }
+        faults.update(dict.fromkeys(_accounts.service_faults(site.accounts, services)))
+    return list(faults)
+
+
+def _declaration_faults(site: _inventory.Site, own: Mapping[str, Any], values: Mapping[str, Any]) -> list[str]:
+    # What the inventory leaves to the playbook was looked at already: it takes part by its names alone.
+    nodes = (
+        values["slurm_nodes"]
+        if own.get("slurm_nodes")
+        else [{"name": name, "sockets": 1, "cores_per_socket": 1, "memory_mib": 1} for name in site.nodes]
+    )
+    partitions = values["slurm_partitions"] if own.get("slurm_partitions") else site.partitions
+    shape = [*_no_lists("slurm_nodes", nodes, "gpus"), *_no_lists("slurm_partitions", partitions, "nodes")]
+    return shape or _slurm.find_problems(str(values.get("slurm_cluster_name") or "cluster"), nodes, partitions, values)
+
+
+def _no_lists(name: str, entries: Any, key: str) -> Iterator[str]:
+    """Argument specifications let text pass for a list, and the role then takes it apart into letters."""
+    if isinstance(entries, str) or not all(isinstance(entry, Mapping) for entry in entries):
+        yield f"{name} is {entries!r}: write a list of mappings."
+        return
+    for entry in entries:
+        value = entry.get(key)
+        if value is not None and not isinstance(value, list):
+            yield f"{name} holds {entry.get('name')} with {key} {value!r}: write a list."
 
 
 class FilterModule:

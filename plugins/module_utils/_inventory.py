@@ -13,10 +13,13 @@ Hosts with the same fault share a sentence.
 from __future__ import annotations
 
 import difflib
+import ipaddress
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+from ansible_collections.trainyard.cluster.plugins.module_utils import _accounts
 
 CONTROLLER = "slurm_controller"
 NODES = "gpu_nodes"
@@ -34,10 +37,47 @@ _HOST_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?")
 _CLUSTER_NAME = re.compile(r"[a-z][a-z0-9_-]{0,39}")
 _GPU_MODEL = re.compile(r"[a-z0-9][a-z0-9_.-]*")
 _PARTITION_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
-_USER_NAME = re.compile(r"[a-z_][a-z0-9_-]{0,31}")
 _MAX_TIME = re.compile(r"UNLIMITED|\d+-\d{1,2}:[0-5]\d:[0-5]\d")
 
 _UNDEFINED = re.compile(r"'(\w+)' is undefined")
+_WRAPPING = re.compile(r"A captured exception marker was tripped: ")
+# Ansible knows these only where a task or a role uses the variable.
+_LATER = ("hostvars", "role_name", "role_path")
+
+# How Ansible reaches a machine. It computes them before a task starts, and one that fails there hides all faults.
+_CONNECTION = (
+    "ansible_become",
+    "ansible_become_exe",
+    "ansible_become_flags",
+    "ansible_become_method",
+    "ansible_become_user",
+    "ansible_connection",
+    "ansible_host",
+    "ansible_pipelining",
+    "ansible_port",
+    "ansible_private_key_file",
+    "ansible_python_interpreter",
+    "ansible_remote_tmp",
+    "ansible_shell_executable",
+    "ansible_ssh_common_args",
+    "ansible_ssh_executable",
+    "ansible_ssh_extra_args",
+    "ansible_ssh_host",
+    "ansible_ssh_pipelining",
+    "ansible_ssh_port",
+    "ansible_ssh_private_key_file",
+    "ansible_ssh_timeout",
+    "ansible_ssh_user",
+    "ansible_timeout",
+    "ansible_user",
+)
+_SECRETS = (
+    "ansible_become_pass",
+    "ansible_become_password",
+    "ansible_password",
+    "ansible_ssh_pass",
+    "ansible_ssh_password",
+)
 
 _AT_THE_NODE = "at the host or in group_vars/gpu_nodes.yml"
 _FOR_ALL = "in group_vars/all.yml"
@@ -79,12 +119,14 @@ class Site:
     partitions: name, nodes (host names), default, max_time.
     arguments: by host, the variables of roles that the inventory sets and that can be computed now; those that need
         facts can't.
+    accounts: the declared accounts.
     """
 
     faults: list[str] = field(default_factory=list)
     nodes: dict[str, dict[str, Any]] = field(default_factory=dict)
     partitions: list[dict[str, Any]] = field(default_factory=list)
     arguments: dict[str, dict[str, Any]] = field(default_factory=dict)
+    accounts: list[dict[str, Any]] = field(default_factory=list)
 
 
 def read_site(
@@ -98,10 +140,19 @@ def read_site(
     hostvars: variables by host name, as Ansible's `hostvars`; one that can't be computed raises when it is read.
     role_variables: names that the roles read, to tell a misspelt variable from one that is somebody else's.
     """
+    if not any(groups.values()):
+        return Site(
+            [
+                "The inventory has no host: write the machines into the groups slurm_controller and gpu_nodes of its "
+                "hosts file, and give that file to ansible-playbook with -i."
+            ]
+        )
     faults = Faults()
     of_roles = set(role_variables)
     members = list(dict.fromkeys(host for group in GROUPS for host in groups.get(group, ())))
     gpu_nodes = set(groups.get(NODES, ()))
+    # To ask for a secret may take long, and most groups have one for all.
+    asked_for_secrets = {groups[group][0] for group in GROUPS if groups.get(group)}
     spelling = _Spelling([*NODE_VARIABLES, *CLUSTER_VARIABLES, *of_roles])
     common: dict[str, _Common] = {name: _Common(name) for name in CLUSTER_VARIABLES}
     addresses: dict[tuple[str, str], list[str]] = {}
@@ -116,8 +167,11 @@ def read_site(
         arguments[host] = {name: value for name in own for value in variables.known(name)}
         for value in common.values():
             value.add(variables)
-        address = str(variables.get("ansible_host") or host).lower()
-        addresses.setdefault((address, str(variables.get("ansible_port") or 22)), []).append(host)
+        for name in (*_CONNECTION, *(_SECRETS if host in asked_for_secrets else ())):
+            variables.known(name)
+        address = _plain_address(variables.first("ansible_host", "ansible_ssh_host") or host)
+        port = variables.first("ansible_port", "ansible_ssh_port") or 22
+        addresses.setdefault((address, str(port)), []).append(host)
         if host in gpu_nodes:
             nodes[host] = _declared_node(variables, faults)
 
@@ -130,9 +184,9 @@ def read_site(
             )
     _check_cluster_name(common["cluster_name"], faults)
     _check_shared_directory(common["cluster_shared_directory"], faults)
-    _check_accounts(common[_ACCOUNTS], faults)
+    accounts = _declared_accounts(common[_ACCOUNTS], faults)
     partitions = _declared_partitions(common["cluster_partitions"], groups, faults)
-    return Site(faults.sentences(), nodes, partitions, arguments)
+    return Site(faults.sentences(), nodes, partitions, arguments, accounts)
 
 
 class Faults:
@@ -151,7 +205,7 @@ class Faults:
 
     def sentences(self) -> list[str]:
         return [
-            sentence.replace("HOSTS", fold(hosts), 1) if hosts else sentence
+            sentence.replace("HOSTS", fold(dict.fromkeys(hosts)), 1) if hosts else sentence
             for sentence, hosts in self._sentences.items()
         ]
 
@@ -179,6 +233,15 @@ def fold(hosts: Iterable[str], limit: int = 8) -> str:
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
+def with_text_keys(value: Any) -> Any:
+    """Return a value with text for all keys: YAML takes `no: x` and `5: x` for a truth value and a number."""
+    if isinstance(value, Mapping):
+        return {str(key): with_text_keys(entry) for key, entry in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, (str, bytes)):
+        return [with_text_keys(entry) for entry in value]
+    return value
+
+
 def _next(number: str) -> str:
     return str(int(number) + 1).zfill(len(number)) if number else ""
 
@@ -201,22 +264,34 @@ class _Variables:
             repr(value)  # Ansible computes a value's parts when they are looked at
             return value
         except Exception as error:  # whatever a template of the user's may raise
-            self._faults.add(self.host, f"{name} of HOSTS can't be computed: {error}; correct what it refers to.")
+            self._faults.add(self.host, f"{name} of HOSTS can't be computed: {_why(error)}; correct what it refers to.")
             self.names.discard(name)
             self.broken.add(name)
             return None
 
     def known(self, name: str) -> list[Any]:
         """Return a variable's value, or nothing while it can't be computed. One that needs facts may yet be."""
+        if name not in self.names:
+            return []
         try:
             value = self._variables[name]
             repr(value)
         except Exception as error:  # whatever a template of the user's may raise
             undefined = _UNDEFINED.search(str(error))
-            if undefined and not undefined[1].startswith("ansible_"):
-                self._faults.add(self.host, f"{name} of HOSTS can't be computed: {error}; define {undefined[1]}.")
+            if undefined and not undefined[1].startswith("ansible_") and undefined[1] not in _LATER:
+                self._faults.add(self.host, f"{name} of HOSTS can't be computed: {_why(error)}; define {undefined[1]}.")
             return []
         return [value]
+
+    def first(self, *names: str) -> Any:
+        """Return the first variable's value that is there and known."""
+        return next((value for name in names for value in self.known(name) if value), None)
+
+
+def _why(error: Exception) -> str:
+    """Return an error's text without Ansible's words for its own parts."""
+    text = _WRAPPING.sub("", str(error)).rstrip(".")
+    return "it can't be decrypted" if "vault exception marker" in text else text
 
 
 class _Spelling:
@@ -242,10 +317,14 @@ class _Common:
 
     def __init__(self, name: str) -> None:
         self.name = name
+        self.is_broken = False  # somewhere it can't be computed, which is a fault already
         self._values: dict[str, tuple[Any, list[str]]] = {}
 
     def add(self, variables: _Variables) -> None:
         value = variables.get(self.name)
+        if self.name in variables.broken:
+            self.is_broken = True
+            return
         self._values.setdefault(repr(value), (value, []))[1].append(variables.host)
 
     def value(self, faults: Faults) -> Any:
@@ -256,7 +335,7 @@ class _Common:
                 f"{'unset' if value is None else repr(value)} for {fold(hosts)}" for value, hosts in values[:4]
             )
             faults.say(f"{self.name} differs between hosts ({found}): set it once, {_FOR_ALL}.")
-        return next((value for value, _hosts in values if value is not None), None)
+        return next((with_text_keys(value) for value, _hosts in values if value is not None), None)
 
 
 def _check_groups(groups: Mapping[str, Sequence[str]], faults: Faults) -> None:
@@ -287,7 +366,7 @@ def _check_groups(groups: Mapping[str, Sequence[str]], faults: Faults) -> None:
 def _check_variable_names(variables: _Variables, spelling: _Spelling, faults: Faults) -> None:
     for name in sorted(variables.names):
         meant = spelling.meant(name)
-        if meant:
+        if meant and meant not in variables.names:
             faults.add(variables.host, f"{name} is set for HOSTS, but nothing reads it: did you mean {meant}?")
     for name in FACT_NAMES:
         # A fact of that name shows up among the variables too, once its module ran.
@@ -302,7 +381,8 @@ def _check_variable_names(variables: _Variables, spelling: _Spelling, faults: Fa
 def _check_host_names(members: Iterable[str], faults: Faults) -> None:
     short: dict[str, list[str]] = {}
     for host in members:
-        short.setdefault(host.split(".", 1)[0].lower(), []).append(host)
+        if not _is_address(host):
+            short.setdefault(host.split(".", 1)[0].lower(), []).append(host)
         if not _HOST_NAME.fullmatch(host):
             faults.add(
                 host,
@@ -315,6 +395,20 @@ def _check_host_names(members: Iterable[str], faults: Faults) -> None:
                 f"{fold(hosts)} have the same short name, which Slurm can't tell apart: "
                 "give each machine a name of its own."
             )
+
+
+def _plain_address(value: Any) -> str:
+    """Return an address in one spelling, a name in lower case."""
+    text = str(value).strip().strip("[]").lower()
+    return str(ipaddress.ip_address(text)) if _is_address(text) else text
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _declared_node(variables: _Variables, faults: Faults) -> dict[str, Any]:
@@ -371,6 +465,8 @@ def _gpu_model(variables: _Variables, faults: Faults) -> str | None:
 
 def _check_cluster_name(common: _Common, faults: Faults) -> None:
     value = common.value(faults)
+    if value is None and common.is_broken:
+        return
     if not (isinstance(value, str) and _CLUSTER_NAME.fullmatch(value)):
         found = "isn't set" if value is None else f"is {value!r}"
         faults.say(
@@ -391,53 +487,31 @@ def _check_shared_directory(common: _Common, faults: Faults) -> None:
         )
 
 
-def _check_accounts(common: _Common, faults: Faults) -> None:
+def _declared_accounts(common: _Common, faults: Faults) -> list[dict[str, Any]]:
     value = common.value(faults)
     if value is None:
-        return
-    if not _is_list_of_mappings(value):
+        return []
+    if isinstance(value, str) or not isinstance(value, Sequence):
         faults.say(
             f"{_ACCOUNTS} is {value!r}: write a list {_FOR_ALL}, such as {_ACCOUNTS}: [{{name: trainer, uid: 2000}}]."
         )
-        return
-    names: dict[str, int] = {}
-    ids: dict[int, list[str]] = {}
-    for account in value:
-        name, uid = account.get("name"), account.get("uid")
-        if not (isinstance(name, str) and _USER_NAME.fullmatch(name)):
-            faults.say(
-                f"{_ACCOUNTS} has a user named {name!r}: write a name of lower-case letters and digits {_FOR_ALL}."
-            )
-            continue
-        names[name] = names.get(name, 0) + 1
-        for key, number in (("uid", uid), ("gid", account.get("gid", uid))):
-            if (
-                isinstance(number, bool)
-                or not re.fullmatch(r"\d{1,10}", str(number))
-                or not 1000 <= int(number) < 4294967294
-            ):
-                faults.say(
-                    f"{_ACCOUNTS} gives {name} the {key} {number!r}: write a number of at least 1000 {_FOR_ALL}; "
-                    "smaller ones belong to the system."
-                )
-                break
+        return []
+    accounts: list[dict[str, Any]] = []
+    for entry in value:
+        if isinstance(entry, Mapping):
+            accounts.append(dict(entry))
         else:
-            ids.setdefault(int(uid), []).append(name)
-    for name, count in names.items():
-        if count > 1:
-            faults.say(f"{_ACCOUNTS} names {name} {count} times: leave one of them.")
-    for number, users in ids.items():
-        if len(set(users)) > 1:
-            faults.say(
-                f"{_ACCOUNTS} gives the uid {number} to {' and '.join(users)}: give each user a number of its own."
-            )
+            faults.say(f"{_ACCOUNTS} holds {entry!r}: write name and uid for it, such as {{name: trainer, uid: 2000}}.")
+    for fault in _accounts.declaration_faults(accounts):
+        faults.say(fault)
+    return accounts
 
 
 def _declared_partitions(common: _Common, groups: Mapping[str, Sequence[str]], faults: Faults) -> list[dict[str, Any]]:
     declared = common.value(faults)
     if declared is None:
         declared = PARTITIONS
-    elif not _is_list_of_mappings(declared) or not declared:
+    elif isinstance(declared, str) or not isinstance(declared, Sequence) or not declared:
         faults.say(
             f"cluster_partitions is {declared!r}: write a list {_FOR_ALL}, such as "
             f"cluster_partitions: [{{name: train, nodes: [{NODES}], default: true}}]."
@@ -446,6 +520,12 @@ def _declared_partitions(common: _Common, groups: Mapping[str, Sequence[str]], f
     gpu_nodes = set(groups.get(NODES, ()))
     partitions: list[dict[str, Any]] = []
     for partition in declared:
+        if not isinstance(partition, Mapping):
+            faults.say(
+                f"cluster_partitions holds {partition!r}: write name and nodes for it, such as "
+                f"{{name: train, nodes: [{NODES}], default: true}}."
+            )
+            continue
         name = partition.get("name")
         if not (isinstance(name, str) and _PARTITION_NAME.fullmatch(name)) or name.upper() == "DEFAULT":
             faults.say(
@@ -453,13 +533,13 @@ def _declared_partitions(common: _Common, groups: Mapping[str, Sequence[str]], f
                 "write a name of letters and digits other than DEFAULT."
             )
             name = str(name)
-        max_time = partition.get("max_time", "UNLIMITED")
+        max_time = "UNLIMITED" if partition.get("max_time") is None else partition["max_time"]
         if not (isinstance(max_time, str) and _MAX_TIME.fullmatch(max_time)):
             faults.say(
                 f"Partition {name} in cluster_partitions has max_time {max_time!r}: write UNLIMITED, or days, hours, "
                 'minutes and seconds in quotes, such as max_time: "2-12:00:00".'
             )
-        default = partition.get("default", False)
+        default = False if partition.get("default") is None else partition["default"]
         if not isinstance(default, bool):
             faults.say(f"Partition {name} in cluster_partitions has default {default!r}: write true or false.")
         unknown = sorted(set(partition) - {"name", "nodes", "default", "max_time"})
@@ -474,7 +554,7 @@ def _declared_partitions(common: _Common, groups: Mapping[str, Sequence[str]], f
     for name in dict.fromkeys(name for name in names if names.count(name) > 1):
         faults.say(f"cluster_partitions has {names.count(name)} partitions named {name}: give each a name of its own.")
     defaults = [partition["name"] for partition in partitions if partition["default"]]
-    if len(defaults) != 1:
+    if partitions and len(defaults) != 1:
         found = (
             f"has {len(defaults)} default partitions ({', '.join(defaults)})"
             if defaults
@@ -513,11 +593,3 @@ def _partition_nodes(
             )
         else:
             yield from (str(host) for host in hosts)
-
-
-def _is_list_of_mappings(value: Any) -> bool:
-    return (
-        isinstance(value, Sequence)
-        and not isinstance(value, str)
-        and all(isinstance(entry, Mapping) for entry in value)
-    )

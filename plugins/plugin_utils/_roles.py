@@ -14,7 +14,7 @@ from typing import Any
 from ansible.errors import AnsibleFilterError
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible.module_utils.common.yaml import yaml_load
-from ansible_collections.trainyard.cluster.plugins.module_utils._inventory import Faults
+from ansible_collections.trainyard.cluster.plugins.module_utils._inventory import Faults, with_text_keys
 
 _ROLES = Path(__file__).parents[2] / "roles"
 
@@ -57,15 +57,31 @@ def argument_faults(
             name: {**option, "required": False} if name in given else option
             for name, option in options(names_of_hosts).items()
         }
-        values = {name: value for name, value in arguments[hosts[0]].items() if name in spec}
+        values = {name: with_text_keys(value) for name, value in arguments[hosts[0]].items() if name in spec}
+        for name in [name for name, value in values.items() if value is None]:
+            del values[name]  # unset, as far as that can be
+            option = spec[name]
+            if option["type"] == "bool" or ("default" in option and name not in given):
+                for host in hosts:
+                    faults.add(host, f"{name} is set to nothing for HOSTS: write a value, or take out the line.")
         for error in ArgumentSpecValidator(spec).validate(values, validate_role_argument_spec=True).error_messages:
             for host in hosts:
                 faults.add(host, f"HOSTS: {_sentence(str(error), names_of_hosts)}")
     return faults.sentences()
 
 
+def valid_values(role: str, values: Mapping[str, Any], given: Iterable[str] = ()) -> dict[str, Any] | None:
+    """Return the values with the defaults of the role's others, None if they don't suit its argument specification."""
+    spec = options([role])
+    own = {name: with_text_keys(value) for name, value in values.items() if name in spec and value is not None}
+    defaults = {name: option["default"] for name, option in spec.items() if "default" in option}
+    spec = {name: {**option, "required": False} if name in given else option for name, option in spec.items()}
+    result = ArgumentSpecValidator(spec).validate(own, validate_role_argument_spec=True)
+    return None if result.error_messages else {**defaults, **own}
+
+
 def _sentence(error: str, roles: Iterable[str]) -> str:
-    text = re.sub(r"<class '(\w+)'>", r"\1", error).rstrip(".")
+    text = re.sub(r"<class '(?:[\w.]+\.)?_?(?:AnsibleLazyTemplate)?(\w+)'>", r"\1", error).rstrip(".")
     role = next((name for name in sorted(roles, key=len, reverse=True) if re.search(rf"\b{name}_\w", text)), None)
     where = f" (the role {role}'s README says what it may be)" if role else ""
     return f"{text}; correct it at the host or in group_vars{where}."

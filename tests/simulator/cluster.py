@@ -59,6 +59,8 @@ class Cluster:
             **os.environ,
             "TRAINYARD_SIM": instance.name,
             "ANSIBLE_CONFIG": str(CHECKOUT / "ansible.cfg"),
+            "ANSIBLE_FORCE_COLOR": "0",  # the output is read by programs, whatever calls this
+            "ANSIBLE_NOCOLOR": "1",
         }
 
     def on(self, host: str, command: str, user: str = "root") -> str:

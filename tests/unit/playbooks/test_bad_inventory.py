@@ -48,6 +48,28 @@ BAD: dict[str, tuple[dict[str, Any], list[str]]] = {
             "value of training_env_source must be one of",
         ],
     ),
+    "no host": ({"all": {}}, ["The inventory has no host: write"]),
+    "connections that can't be computed": (
+        inventory(
+            ["ctl"],
+            {"gpu1": {**NODE, "ansible_host": "{{ nobody }}", "ansible_become_password": "{{ secret }}"}},
+            ansible_port="{{ port }}",
+        ),
+        [
+            "ansible_host of gpu1 can't be computed: 'nobody' is undefined",
+            "ansible_become_password of gpu1 can't be computed",
+            "ansible_port of ctl and gpu1 can't be computed",
+        ],
+    ),
+    "keys that YAML makes no text of": (
+        inventory(
+            ["ctl"],
+            {"gpu1": NODE},
+            cluster_partitions=[{"name": "train", "nodes": ["gpu1"], "default": True, False: "y"}],
+            cluster_users_accounts=[{"name": "a", "uid": 2000, 5: "x"}],
+        ),
+        ["Partition train in cluster_partitions has False", "ctl and gpu1: cluster_users_accounts.5"],
+    ),
     "an unknown variable inside another": (
         inventory(["ctl"], {"gpu1": {**NODE, "node_gpu_count": "{{ gpus }}", "slurm_uid": "{{ nobody }}"}}),
         ["node_gpu_count of gpu1 can't be computed: 'gpus' is undefined", "slurm_uid of gpu1 can't be computed"],

@@ -47,6 +47,14 @@ def test_what_is_wired_is_listed_and_is_an_option_of_a_role() -> None:
     assert set(wired) <= set(role_options(roles))
 
 
+def test_null_is_unset_where_it_is_wired() -> None:
+    """A truth value can't say so: false would count as unset too, and the inventory's check refuses null there."""
+    options = role_options(sorted({role for names in WIRING["__site_roles"].values() for role in names}))
+    for name, text in WIRING.items():
+        if not name.startswith("__") and options.get(name, {}).get("type") != "bool":
+            assert text.endswith(", true) }}"), name
+
+
 @pytest.mark.parametrize("name", PLAYS)
 def test_hosts_keep_facts_of_their_own(name: str) -> None:
     """ansible-core 2.21 lets hosts share one set of facts after such a task, so each then has the others' facts."""

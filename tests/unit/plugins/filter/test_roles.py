@@ -66,3 +66,53 @@ def test_an_option_that_must_be_set_is_missed() -> None:
 def test_site_knows_the_roles_variables() -> None:
     (fault,) = faults(gpu1={"slurm_constrain_core": False})
     assert "did you mean slurm_constrain_cores?" in fault
+
+
+@pytest.mark.parametrize(
+    ("variables", "expected"),
+    [
+        ({"slurm_partitions": [{"name": "a", "nodes": ["gpu1"]}]}, []),
+        ({"slurm_partitions": [{"name": "a", "nodes": ["gpu7"]}]}, ["Partition a names gpu7, which slurm_nodes does"]),
+        ({"slurm_partitions": [{"name": "a", "nodes": "gpu1"}]}, ["slurm_partitions holds a with nodes 'gpu1'"]),
+        (
+            {"slurm_nodes": [{"name": name, "sockets": 1, "cores_per_socket": 0} for name in ("gpu1", "gpu2")]},
+            [
+                f"Node {name} declares {key}"
+                for name in ("gpu1", "gpu2")
+                for key in ("cores_per_socket as 0", "memory_mib as None")
+            ],
+        ),
+        ({"slurm_cluster_name": "No Name"}, ["slurm_cluster_name is 'No Name'"]),
+        ({"slurm_uid": 966}, ["munge and slurm share an id"]),
+        ({"slurm_nodes": None, "slurm_partitions": None}, []),
+        ({"slurm_uid": None}, ["slurm_uid is set to nothing for ctl, gpu1 and gpu2"]),
+        ({"slurm_uid": 6001, "cluster_users_accounts": [{"name": "a", "uid": 6001}]}, ["the uid 6001 of a is that of"]),
+        ({"cluster_users_accounts": [{"name": "slurm", "uid": 2000}]}, ["slurm is the name of a service's account"]),
+    ],
+    ids=[
+        "good partitions",
+        "a partition with an unknown node",
+        "text that passes for a list",
+        "nodes that lack hardware",
+        "a cluster name",
+        "ids that two services share",
+        "null where the playbook sets it",
+        "null where nobody does",
+        "an account with slurm's id",
+        "an account with slurm's name",
+    ],
+)
+def test_the_inventory_may_set_what_slurm_reads(variables: dict[str, Any], expected: list[str]) -> None:
+    found = faults([*GIVEN, "slurm_nodes", "slurm_partitions"], ctl=variables, gpu1=variables, gpu2=variables)
+    assert len(found) == len(expected), found
+    for words in expected:
+        assert any(words in fault for fault in found), (words, found)
+
+
+def test_sentences_name_types_as_users_know_them() -> None:
+    class _AnsibleLazyTemplateDict(dict[str, Any]):
+        """As Ansible's own."""
+
+    (fault,) = faults(gpu1={"slurm_extra_settings": _AnsibleLazyTemplateDict()})
+    assert "dict cannot be converted to a list" in fault.lower()
+    assert "class" not in fault

@@ -4,7 +4,11 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.trainyard.cluster.plugins.module_utils._accounts import account_faults
+from ansible_collections.trainyard.cluster.plugins.module_utils._accounts import (
+    account_faults,
+    declaration_faults,
+    service_faults,
+)
 
 USERS = "root:x:0:0:root:/root:/bin/bash\nalice:x:2000:2000::/home/alice:/bin/bash\n"
 GROUPS = "root:x:0:\nalice:x:2000:\nteam:x:3000:alice\n"
@@ -53,6 +57,45 @@ GROUPS = "root:x:0:\nalice:x:2000:\nteam:x:3000:alice\n"
 )
 def test_account_faults(accounts: list[dict[str, object]], expected: list[str]) -> None:
     faults = account_faults(accounts, USERS, GROUPS, "gpu1")
+    assert len(faults) == len(expected)
+    for fault, part in zip(faults, expected):
+        assert part in fault
+
+
+@pytest.mark.parametrize(
+    ("accounts", "expected"),
+    [
+        pytest.param([{"uid": 2000}], ["None can't be an account's name"], id="no name"),
+        pytest.param([{"name": "a" * 32, "uid": 2000}], ["can't be an account's name"], id="a name too long"),
+        pytest.param([{"name": "bob"}], ["the uid of bob is None: write a whole number"], id="no uid"),
+        pytest.param([{"name": "bob", "uid": True}], ["the uid of bob is True"], id="a truth value"),
+        pytest.param([{"name": "bob", "uid": 4294967295}], ["the uid of bob is 4294967295"], id="no id at all"),
+        pytest.param(
+            [{"name": "bob", "uid": 2001, "gid": 3000}, {"name": "carol", "uid": 2002, "gid": "3000"}],
+            ["has the gid 3000 2 times"],
+            id="two with one gid",
+        ),
+    ],
+)
+def test_faults_of_any_declaration(accounts: list[dict[str, object]], expected: list[str]) -> None:
+    faults = declaration_faults(accounts)
+    assert len(faults) == len(expected)
+    for fault, part in zip(faults, expected):
+        assert part in fault
+
+
+@pytest.mark.parametrize(
+    ("account", "expected"),
+    [
+        pytest.param({"name": "bob", "uid": 2001}, [], id="ids of its own"),
+        pytest.param({"name": "munge", "uid": 2001}, ["munge is the name of a service's account"], id="its name"),
+        pytest.param({"name": "bob", "uid": 6001}, ["the uid 6001 of bob is that of slurm"], id="its uid"),
+        pytest.param({"name": "bob", "uid": 6002}, ["the gid 6002 of bob is that of slurm"], id="its gid, by the uid"),
+    ],
+)
+def test_accounts_of_services_stay_theirs(account: dict[str, object], expected: list[str]) -> None:
+    services = {"munge": {"uid": 966, "gid": 966}, "slurm": {"uid": 6001, "gid": 6002}}
+    faults = service_faults([account], services)
     assert len(faults) == len(expected)
     for fault, part in zip(faults, expected):
         assert part in fault

@@ -148,6 +148,14 @@ FAULTS: dict[str, tuple[Hosts, list[str]]] = {
         Hosts().at("gpu2", ansible_host="gpu1"),
         ["ansible_host is gpu1 for gpu1 and gpu2: two machines can't share an address"],
     ),
+    "the same address in two spellings": (
+        Hosts().at("gpu1", ansible_host=" [2001:DB8:0::1]").at("gpu2", ansible_ssh_host="2001:db8::1"),
+        ["ansible_host is 2001:db8::1 for gpu1 and gpu2: two machines can't share an address"],
+    ),
+    "addresses for names": (
+        Hosts().group("gpu_nodes", ["192.0.2.1", "192.0.2.2"]).at("192.0.2.1", **NODE).at("192.0.2.2", **NODE),
+        ["192.0.2.1 and 192.0.2.2: a host's name in the inventory must be the machine's own short name"],
+    ),
     "long names that are alike when short": (
         Hosts()
         .group("gpu_nodes", ["gpu1.a.example", "gpu1.b.example"])
@@ -184,18 +192,20 @@ FAULTS: dict[str, tuple[Hosts, list[str]]] = {
             ]
         ),
         [
-            "cluster_users_accounts gives the uid 2000 to a and b: give each user a number of its own.",
-            "cluster_users_accounts gives c the uid 999: write a number of at least 1000",
-            "cluster_users_accounts has a user named 'D E'",
+            "cluster_users_accounts has the uid 2000 2 times: give every account its own.",
+            "cluster_users_accounts has the gid 2000 2 times",
+            "cluster_users_accounts: the uid 999 of c belongs to the system",
+            "cluster_users_accounts: 'D E' can't be an account's name",
+            "cluster_users_accounts: the uid of D E is None",
         ],
     ),
     "a user twice": (
         Hosts().everywhere(cluster_users_accounts=[{"name": "a", "uid": 2000}, {"name": "a", "uid": 2001}]),
-        ["cluster_users_accounts names a 2 times"],
+        ["cluster_users_accounts has the name a 2 times"],
     ),
     "a user without an id": (
         Hosts().everywhere(cluster_users_accounts=[{"name": "a"}]),
-        ["cluster_users_accounts gives a the uid None: write a number of at least 1000"],
+        ["cluster_users_accounts: the uid of a is None: write a whole number from 1000 up"],
     ),
     "users that are no list": (
         Hosts().everywhere(cluster_users_accounts={"a": 2000}),
@@ -236,13 +246,31 @@ FAULTS: dict[str, tuple[Hosts, list[str]]] = {
         Hosts().everywhere(cluster_partitions=partition(maxtime="UNLIMITED")),
         ["Partition train in cluster_partitions has maxtime: only name, nodes, default and max_time are read."],
     ),
+    "keys that YAML makes no text of": (
+        Hosts().everywhere(cluster_partitions=[{**partition()[0], False: "y", 5: "x"}]),
+        ["Partition train in cluster_partitions has 5, False: only name, nodes, default and max_time are read."],
+    ),
+    "entries that are none beside others with faults": (
+        Hosts().everywhere(
+            cluster_partitions=["debug", *partition(nodes=["gpu3"])], cluster_users_accounts=["bob", {"name": "a"}]
+        ),
+        [
+            "cluster_partitions holds 'debug': write name and nodes for it",
+            "Partition train in cluster_partitions names gpu3",
+            "cluster_users_accounts holds 'bob': write name and uid for it",
+            "cluster_users_accounts: the uid of a is None",
+        ],
+    ),
     "partitions that are no list": (
         Hosts().everywhere(cluster_partitions="train"),
         ["cluster_partitions is 'train': write a list"],
     ),
-    "a misspelt variable beside the right one": (
-        Hosts().at("gpu1", node_gpu_cuont=8),
-        ["node_gpu_cuont is set for gpu1, but nothing reads it: did you mean node_gpu_count?"],
+    "a misspelt variable": (
+        Hosts().without("gpu1", "node_gpu_count").at("gpu1", node_gpu_cuont=8),
+        [
+            "node_gpu_cuont is set for gpu1, but nothing reads it: did you mean node_gpu_count?",
+            "node_gpu_count isn't set for gpu1",
+        ],
     ),
     "a misspelt variable of a role": (
         Hosts().everywhere(slurm_constrain_core=False),
@@ -278,6 +306,23 @@ def test_all_faults_are_told_at_once() -> None:
         assert word in faults
 
 
+def test_an_inventory_without_hosts() -> None:
+    (fault,) = read_site({"all": [], "ungrouped": []}, {}).faults
+    assert fault.startswith(
+        "The inventory has no host: write the machines into the groups slurm_controller and gpu_nod"
+    )
+
+
+def test_null_is_unset() -> None:
+    accounts = [{"name": "a", "uid": 2000, "gid": None}]
+    nulls: dict[str, Any] = {"cluster_shared_directory": None, "cluster_users_accounts": None}
+    assert Hosts().everywhere(**nulls).read() == Hosts().read()
+    site = Hosts().everywhere(cluster_users_accounts=accounts, cluster_partitions=partition(max_time=None)).read()
+    assert site.faults == []
+    assert site.partitions[0]["max_time"] == "UNLIMITED"
+    assert site.accounts == accounts
+
+
 def test_hosts_with_one_fault_share_a_sentence() -> None:
     hosts = Hosts()
     names = [f"gpu{number}" for number in range(1, 1001)]
@@ -297,6 +342,7 @@ def test_hosts_with_one_fault_share_a_sentence() -> None:
         {"gpu": {"count": 8}, "ansible_facts": {"gpu": {"count": 8}}},
         {"ansible_host": "192.0.2.1", "ansible_port": 2201},
         {"node_gpu_count": "8"},
+        {"node_memory_gib": 1800},
     ],
     ids=[
         "another collection's",
@@ -304,6 +350,7 @@ def test_hosts_with_one_fault_share_a_sentence() -> None:
         "a fact of an earlier run",
         "another port of one address",
         "a number in text",
+        "a helper of the user's beside the variable",
     ],
 )
 def test_what_is_no_fault(variables: dict[str, Any]) -> None:
@@ -340,6 +387,27 @@ def read_computed(**variables: Any) -> Site:
 def test_a_declaration_that_cant_be_computed_is_one_fault() -> None:
     (fault,) = read_computed(node_gpu_count=KeyError("'gpus' is undefined")).faults
     assert fault.startswith("node_gpu_count of gpu1 can't be computed: ")
+
+
+def test_a_value_that_cant_be_computed_is_not_missed_too() -> None:
+    hosts = Hosts().everywhere(cluster_name=ValueError("A captured exception marker was tripped: No filter named 'x'."))
+    (fault,) = read_site(hosts.groups, {host: Computed(own) for host, own in hosts.variables.items()}).faults
+    assert fault == (
+        "cluster_name of ctl, gpu1, gpu2 and backup1 can't be computed: No filter named 'x'; correct what it refers to."
+    )
+    (fault,) = read_computed(cluster_name=ValueError("A vault exception marker was tripped.")).faults
+    assert fault == "cluster_name of gpu1 can't be computed: it can't be decrypted; correct what it refers to."
+
+
+@pytest.mark.parametrize("name", ["ansible_host", "ansible_port", "ansible_become_password", "ansible_user"])
+def test_a_connection_that_cant_be_computed_is_one_fault(name: str) -> None:
+    (fault,) = read_computed(**{name: ValueError("'nope' is undefined")}).faults
+    assert fault == f"{name} of gpu1 can't be computed: 'nope' is undefined; define nope."
+
+
+@pytest.mark.parametrize("name", ["training_env_source", "ansible_ssh_common_args"])
+def test_a_variable_may_wait_for_other_hosts(name: str) -> None:
+    assert read_computed(**{name: ValueError("'hostvars' is undefined")}).faults == []
 
 
 def test_a_variable_of_a_role_may_wait_for_facts() -> None:
