@@ -16,10 +16,13 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from xml.etree import ElementTree
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 LOGS = CHECKOUT / ".cache/test"
 _SHOWN_LINES = 150
+_SHOWN_CHARACTERS = 20000
+_FAULTS = ("failure", "error")
 _PATH = f"{CHECKOUT}/.venv/bin:{os.environ['PATH']}"
 
 
@@ -31,6 +34,7 @@ class Check:
     command: Sequence[str]
     proof: Callable[[str], str] = lambda output: ""
     environment: dict[str, str] = field(default_factory=dict)
+    details: Callable[[], str] = lambda: ""
 
     def run(self) -> str:
         """Run it. Returns why it failed, or nothing."""
@@ -48,6 +52,7 @@ class Check:
         if problem:
             shown = text.splitlines()[-_SHOWN_LINES:]
             print("\n".join([f"----- end of {log.relative_to(CHECKOUT)}", *shown, "-----"]), flush=True)
+            print(self.details(), flush=True)
         return problem
 
 
@@ -110,7 +115,19 @@ def molecule(long: bool) -> list[Check]:
         missing = [name for name in wanted if not re.search(rf"^{name} ➜ verify: Executed: Successful", plain, re.M)]
         return f"scenarios without a verified end: {', '.join(missing)}" if missing else ""
 
-    return [Check("molecule", command, every_scenario_ran, {"MOLECULE_GLOB": "molecule/*/molecule.yml"})]
+    environment = {"MOLECULE_GLOB": "molecule/*/molecule.yml"}
+    return [Check("molecule", command, every_scenario_ran, environment, _failed_tests)]
+
+
+def _failed_tests() -> str:
+    """What pytest said of the scenarios' tests that failed, which molecule keeps to itself."""
+    texts = []
+    for path in sorted(LOGS.glob("*.xml")):
+        for case in ElementTree.parse(path).iter("testcase"):  # noqa: S314 # pytest's own report
+            texts += [
+                f"{case.get('classname')}::{case.get('name')}\n{fault.text}" for fault in case if fault.tag in _FAULTS
+            ]
+    return "\n".join(texts)[-_SHOWN_CHARACTERS:]
 
 
 def _processed_files(output: str) -> str:
@@ -125,6 +142,8 @@ def main() -> int:
     parser.add_argument("--long", action="store_true", help="the molecule scenarios that take long, and nothing else")
     arguments = parser.parse_args()
     LOGS.mkdir(parents=True, exist_ok=True)
+    for old in LOGS.glob("*.xml"):
+        old.unlink()
     failures = 0
     total = 0
     lanes: list[list[Check]] = []
