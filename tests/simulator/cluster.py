@@ -174,6 +174,8 @@ def _summary(cluster: Cluster, training: Training, copy: str, seconds: float) ->
         "Remove everything": "make clean-cluster",
     }
     table = Table(show_header=False, title=f"Ready after {seconds:.0f} s", title_justify="left", title_style="bold")
+    table.add_column()
+    table.add_column(overflow="fold")  # a path is of use only as a whole
     for name, text in rows.items():
         table.add_row(name, text)
     console.print(table)
