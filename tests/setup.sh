@@ -22,6 +22,16 @@ newest() { # newest MINIMUM MAXIMUM: prints a working interpreter, or nothing
     echo "$best"
 }
 
+policy=/usr/sbin/policy-rc.d
+policy_mark="# made by trainyard's tests/setup.sh while it installs packages"
+let_services_start() { # also after a run that was killed; a policy of the machine's own stays
+    if grep -qxF "$policy_mark" "$policy" 2>/dev/null; then rm -f "$policy"; fi
+}
+
+# A fresh machine's first updates may hold dpkg's lock for a while; --reinstall is for what dpkg was killed unpacking.
+install_packages() { apt-get -qq -o DPkg::Lock::Timeout=300 install --no-install-recommends --reinstall "$@"; }
+interrupted() { [ -n "$(ls -A /var/lib/dpkg/updates)" ]; } # dpkg was, by whatever killed this script before
+
 system_packages() { # apt packages that the simulator and the checks call
     local wanted=() package
     for package in "$@"; do
@@ -31,13 +41,17 @@ system_packages() { # apt packages that the simulator and the checks call
     command -v apt-get >/dev/null || fail "this machine lacks ${wanted[*]} and has no apt-get; use a Debian 12 or 13 machine"
     [ "$(id -u)" = 0 ] || fail "this machine lacks some packages; install them as root: apt-get install ${wanted[*]}"
     echo "setup: installing ${wanted[*]}"
-    # policy-rc.d: a package cache or a container engine that starts by itself would be a change this checkout never undoes.
-    local policy=/usr/sbin/policy-rc.d made=""
-    if [ ! -e "$policy" ]; then printf '#!/bin/sh\nexit 101\n' >"$policy"; chmod 755 "$policy"; made=$policy; fi
-    # shellcheck disable=SC2064 # the name is wanted as it is now
-    trap "[ -z '$made' ] || rm -f '$made'" RETURN
-    DEBIAN_FRONTEND=noninteractive apt-get -q update >/dev/null
-    DEBIAN_FRONTEND=noninteractive apt-get -qq install --no-install-recommends "${wanted[@]}" >/dev/null
+    # A package cache or a container engine that starts by itself would be a change this checkout never undoes.
+    local answer=0
+    [ -e "$policy" ] || { printf '#!/bin/sh\n%s\nexit 101\n' "$policy_mark" >"$policy" && chmod 755 "$policy"; }
+    trap let_services_start EXIT
+    {
+        export DEBIAN_FRONTEND=noninteractive
+        apt-get -q update && { install_packages "${wanted[@]}" || { interrupted && dpkg --configure -a && install_packages "${wanted[@]}"; }; }
+    } >/dev/null || answer=$?
+    let_services_start
+    [ "$answer" = 0 ] || fail "apt-get couldn't install them (its messages are above); once this works, run \`make setup\` again:" \
+        "apt-get update && apt-get install ${wanted[*]}"
 }
 
 environment() { # environment FOLDER INTERPRETER: a virtual environment that matches the pinned requirements
@@ -57,8 +71,8 @@ environment() { # environment FOLDER INTERPRETER: a virtual environment that mat
 # podman's network: Debian 12's podman uses CNI, newer ones netavark.
 network=netavark
 grep -qx 'VERSION_ID="12"' /etc/os-release && network=containernetworking-plugins
-system_packages apt-cacher-ng binutils ca-certificates gcc git iproute2 iptables libc6-dev make mmdebstrap "$network" \
-    openssh-client podman python3-venv rsync runc shellcheck
+system_packages apt-cacher-ng binutils ca-certificates gcc git gpg gpg-agent gpgv iproute2 iptables libc6-dev make \
+    mmdebstrap "$network" openssh-client openssl podman python3-venv rsync runc shellcheck
 
 mkdir -p .cache/collections/ansible_collections/trainyard
 ln -sfn "$PWD" .cache/collections/ansible_collections/trainyard/cluster

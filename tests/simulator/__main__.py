@@ -20,7 +20,7 @@ def main() -> int:
     command = commands.add_parser("up", help="boot hosts beside those that run")
     command.add_argument("instance", choices=NETWORKS)
     command.add_argument(
-        "hosts", nargs="*", metavar="NAME[:SUITE[:PROFILE:COUNT]]", help="without any: ctl, gpu1, gpu2, backup1"
+        "hosts", nargs="*", metavar="NAME[:SUITE[:PROFILE:COUNT]]", help="without any: mirror, ctl, gpu1, gpu2, backup1"
     )
     command = commands.add_parser("down", help="remove hosts, without names the whole instance")
     command.add_argument("instance", choices=NETWORKS)

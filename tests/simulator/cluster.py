@@ -5,14 +5,19 @@ Every step leaves alone what is done already, so the command may be given again 
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
 import time
+import urllib.parse
+import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import groupby
 from shlex import quote
+from typing import Any
 
 from rich.console import Console
 from rich.status import Status
@@ -26,10 +31,20 @@ USER = "trainer"
 SAMPLE = "/shared/examples/pytorch"
 CHECKPOINTS = f"/shared/checkpoints/{USER}"
 _JOB_SECONDS = 300
+_SCRAPE_SECONDS = 90
 _SHOWN_LINES = 60
 _ENDED = re.compile(r"COMPLETED|FAILED|CANCELLED|TIMEOUT|NODE_FAIL|OUT_OF_MEMORY|BOOT_FAIL|DEADLINE")
 
+# One row for each GPU, by the labels that all of a GPU's series share.
+_GPU_COLUMNS = {
+    "Temperature": ("DCGM_FI_DEV_GPU_TEMP", "{:.0f} °C"),
+    "Power": ("DCGM_FI_DEV_POWER_USAGE", "{:.0f} W"),
+    "Utilisation": ("DCGM_FI_DEV_GPU_UTIL", "{:.0f} %"),
+}
+
 console = Console(highlight=False)
+# These hosts are this machine's own, whatever proxy it has for others.
+_direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 @dataclass(frozen=True)
@@ -72,6 +87,25 @@ class Cluster:
             raise SimulatorError(f"{host}: `{command}` failed: {(result.stderr or result.stdout).strip()}")
         return result.stdout.strip()
 
+    @property
+    def prometheus(self) -> str:
+        """Prometheus' address."""
+        return f"http://{self.instance.addresses()['ctl']}:9090"
+
+    @property
+    def alertmanager(self) -> str:
+        """Alertmanager's address."""
+        return f"http://{self.instance.addresses()['ctl']}:9093"
+
+    def series(self, query: str) -> list[tuple[dict[str, str], float]]:
+        """Ask Prometheus; return the labels and the value of each series."""
+        answer = _get(f"{self.prometheus}/api/v1/query?{urllib.parse.urlencode({'query': query})}")
+        return [(series["metric"], float(series["value"][1])) for series in answer["data"]["result"]]
+
+    def alerts(self) -> list[dict[str, str]]:
+        """Return the labels of each alert that is active at Alertmanager."""
+        return [alert["labels"] for alert in _get(f"{self.alertmanager}/api/v2/alerts?active=true")]
+
     def playbook(self, name: str, *arguments: str, seen: Callable[[str], None] = lambda line: None) -> tuple[int, str]:
         """Run a playbook of the collection on the cluster; return its exit status and what it printed.
 
@@ -80,7 +114,7 @@ class Cluster:
         log = CHECKOUT / ".cache/sim" / self.instance.name / f"{name}.log"
         words = ["ansible-playbook", "-i", "inventories/sim", f"playbooks/{name}.yml", *arguments]
         lines = []
-        with open(log, "w") as output:
+        with open(log, "w", buffering=1) as output:  # so that one can follow it
             process = subprocess.Popen(
                 words, cwd=CHECKOUT, env=self.environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
             )
@@ -128,12 +162,20 @@ class Cluster:
         return found[0]
 
 
+def _get(url: str) -> Any:
+    try:
+        with _direct.open(url, timeout=10) as answer:
+            return json.load(answer)
+    except OSError as error:
+        raise SimulatorError(f"{url} doesn't answer: {error}") from error
+
+
 def make_cluster() -> int:
     """Do all of it. Returns the exit status of the command."""
     started = time.monotonic()
     instance = Instance(INSTANCE)
     cluster = Cluster(instance)
-    with step("Boot the test hosts ctl, gpu1, gpu2 and backup1"):
+    with step("Boot the test hosts " + ", ".join(host.name for host in CLUSTER)):
         instance.up(CLUSTER)
     with step("Run playbooks/site.yml") as status:
         _run_site(cluster, status)
@@ -142,7 +184,9 @@ def make_cluster() -> int:
     with step("Back its checkpoints up"):
         cluster.on("ctl", "systemctl start trainyard-checkpoint-backup.service")
         copy = cluster.verified_copy(training.checkpoint)
-    _summary(cluster, training, copy, time.monotonic() - started)
+    with step("See all GPUs in Prometheus"):
+        gpus = _gpu_table(cluster)
+    _summary(cluster, training, copy, gpus, time.monotonic() - started)
     return 0
 
 
@@ -157,17 +201,45 @@ def _run_site(cluster: Cluster, status: Status) -> None:
         raise SimulatorError(f"playbooks/site.yml failed; the end of its output:\n{tail}")
 
 
-def _summary(cluster: Cluster, training: Training, copy: str, seconds: float) -> None:
+def _gpu_table(cluster: Cluster) -> Table:
+    """Every simulated GPU with what Prometheus has of it, once it has all of them."""
+    wanted = sum(host.gpu_count for host in CLUSTER)
+    deadline = time.monotonic() + _SCRAPE_SECONDS
+    columns: list[dict[tuple[str, int], float]] = []
+    while time.monotonic() < deadline:
+        columns = [
+            {(labels["instance"], int(labels["gpu"])): value for labels, value in cluster.series(metric)}
+            for metric, _form in _GPU_COLUMNS.values()
+        ]
+        if all(len(column) == wanted for column in columns):
+            break
+        time.sleep(1)
+    else:
+        found = ", ".join(f"{len(column)} of {name.lower()}" for name, column in zip(_GPU_COLUMNS, columns))
+        raise SimulatorError(f"Prometheus has not the series of {wanted} GPUs after {_SCRAPE_SECONDS} s, but {found}")
+    table = Table("Node", "GPU", *_GPU_COLUMNS, title="GPUs in Prometheus", title_justify="left", title_style="bold")
+    for node, gpus in groupby(sorted(columns[0]), key=lambda gpu: gpu[0]):
+        for gpu in gpus:
+            values = [form.format(column[gpu]) for column, (_metric, form) in zip(columns, _GPU_COLUMNS.values())]
+            table.add_row(node, str(gpu[1]), *values)
+        table.add_section()
+    return table
+
+
+def _summary(cluster: Cluster, training: Training, copy: str, gpus: Table, seconds: float) -> None:
     nodes = Table("Node", "State", "GPUs (gres)", title="Slurm", title_justify="left", title_style="bold")
     for line in cluster.on("ctl", "sinfo --Node --noheader --format='%N|%T|%G'").splitlines():
         nodes.add_row(*line.split("|"))
     console.print(nodes)
+    console.print(gpus)
     first, last = min(training.losses), max(training.losses)
     rows = {
         "Training job": f"{training.job} completed on 2 nodes",
         "Loss": f"{training.losses[first]:.2f} at step {first} → {training.losses[last]:.2f} at step {last}",
         "Newest checkpoint": training.checkpoint,
         "Its backup": f"backup1:{copy} (same checksums)",
+        "Prometheus": cluster.prometheus,
+        "Alertmanager": cluster.alertmanager,
         "Log in": ".venv/bin/python -m tests.simulator ssh cluster gpu1",
         "Use Ansible": ".venv/bin/ansible -i inventories/sim gpu_nodes -m trainyard.cluster.gpu_facts",
         "Use Slurm": f".venv/bin/python -m tests.simulator ssh cluster ctl runuser -l {USER} -c sinfo",

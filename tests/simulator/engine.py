@@ -1,11 +1,15 @@
 """podman, run so that it leaves the machine and the user's own containers alone.
 
-On an ordinary machine podman just works. Three things can be missing; each is looked for and made up for:
+On an ordinary machine podman works as the distribution set it up: systemd makes the hosts' cgroups, rlimits are as
+wanted. Three things can be missing; each is looked for and made up for:
 
 - one pure cgroup2 hierarchy (hybrid machines mount v1 controllers beside it): podman runs in a mount namespace
   of its own where /sys/fs/cgroup is a cgroup2 mount; the machine's own mounts stay as they are;
 - CAP_SYS_RESOURCE: rlimits can't be raised, so a wrapper takes them out of what runc is told;
 - inotify instances: each systemd needs several, the kernel's default of 128 serves about 20 hosts.
+
+AppArmor, where the machine has it, would let a container mount nothing, and a test host's systemd mounts a lot: test
+hosts run unconfined.
 """
 
 from __future__ import annotations
@@ -22,6 +26,9 @@ from pathlib import Path
 # Images, hosts and cached packages are the machine's, not the checkout's: a second clone need not build them again.
 STATE = Path("/var/lib/trainyard-sim")
 FILES = Path(__file__).parent / "files"
+_CGROUPS = Path("/sys/fs/cgroup")
+_PROCESS = Path("/proc/self")
+_RUN = Path("/run")
 _CAP_SYS_RESOURCE = 24
 _INOTIFY_INSTANCES = 2048
 
@@ -57,12 +64,27 @@ def _succeeds(command: Sequence[str]) -> bool:
 
 def hybrid_cgroups() -> bool:
     """Whether this machine mounts cgroup v1 controllers, so that /sys/fs/cgroup isn't one cgroup2 hierarchy."""
-    return not Path("/sys/fs/cgroup/cgroup.controllers").exists()
+    return not (_CGROUPS / "cgroup.controllers").exists()
+
+
+def shows_v1_hierarchies() -> bool:
+    """Whether programs find cgroup v1 hierarchies in /proc/PID/cgroup, wherever on this machine those are mounted.
+
+    A machine with one cgroup2 hierarchy in /sys/fs/cgroup can have some: a VPN client that mounts net_cls, a container
+    on a hybrid machine.
+    """
+    return any(not line.startswith("0::") for line in (_PROCESS / "cgroup").read_text().splitlines())
+
+
+def systemd_makes_cgroups() -> bool:
+    """Whether systemd can be asked for cgroups: it takes controllers away from those made behind its back."""
+    booted = (_RUN / "systemd/system").is_dir() and (_RUN / "dbus/system_bus_socket").exists()
+    return booted and not hybrid_cgroups()
 
 
 def may_raise_limits() -> bool:
     """Whether this process holds CAP_SYS_RESOURCE."""
-    for line in Path("/proc/self/status").read_text().splitlines():
+    for line in (_PROCESS / "status").read_text().splitlines():
         if line.startswith("CapEff:"):
             return bool(int(line.split()[1], 16) >> _CAP_SYS_RESOURCE & 1)
     return True
@@ -116,10 +138,12 @@ class Podman:
             wrapper.write_text((FILES / "runc-without-rlimits").read_text().replace("@RUNC@", runtime))
             wrapper.chmod(0o755)
             runtime = str(wrapper)
+        manager = "systemd" if systemd_makes_cgroups() else "cgroupfs"
         configuration = STATE / "containers.conf"
         configuration.write_text(
-            '[containers]\ncgroupns = "private"\ndefault_ulimits = []\npids_limit = 0\nlog_driver = "none"\n'
-            '[engine]\ncgroup_manager = "cgroupfs"\nevents_logger = "none"\nruntime = "sim"\n'
+            '[containers]\napparmor_profile = "unconfined"\ncgroupns = "private"\ndefault_ulimits = []\n'
+            'pids_limit = 0\nlog_driver = "none"\n'
+            f'[engine]\ncgroup_manager = "{manager}"\nevents_logger = "none"\nruntime = "sim"\n'
             f'[engine.runtimes]\nsim = ["{runtime}"]\n'
             f'[network]\nnetwork_config_dir = "{STATE}/networks"\n'
         )

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from . import gpu, images, packages
+from . import gpu, images, packages, vendor
 from .engine import STATE, Podman, SimulatorError, locked
 
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -33,7 +33,10 @@ _READY = "/var/lib/trainyard-simulated"
 
 @dataclass(frozen=True)
 class Host:
-    """A test host as wanted: `NAME[:SUITE[:PROFILE:COUNT]]`, where PROFILE and COUNT are its simulated GPUs."""
+    """A test host as wanted: `NAME[:SUITE[:PROFILE:COUNT]]`, where PROFILE and COUNT are its simulated GPUs.
+
+    The name `mirror` is the vendor mirror's, whose contents the simulator brings; it takes no SUITE.
+    """
 
     name: str
     suite: str = "trixie"
@@ -51,11 +54,17 @@ class Host:
             raise SimulatorError(f"{form}; SUITE is one of {', '.join(images.SUITES)}")
         if len(parts) == 4 and not parts[3].isdigit():
             raise SimulatorError(form)
+        if parts[0] == images.MIRROR:
+            if len(parts) > 1:
+                raise SimulatorError(f"host '{text}': write mirror; what the vendor mirror runs on isn't for choice")
+            return MIRROR
         suite = parts[1] if len(parts) > 1 else cls.suite
         return cls(parts[0], suite, *((parts[2], int(parts[3])) if len(parts) == 4 else ()))
 
 
+MIRROR = Host(images.MIRROR, suite=images.MIRROR)
 CLUSTER = (
+    MIRROR,
     Host("ctl"),
     Host("gpu1", gpu_profile="h100-sxm-80gb", gpu_count=8),
     Host("gpu2", gpu_profile="h100-sxm-80gb", gpu_count=8),
@@ -81,6 +90,7 @@ class Instance:
         self.podman = Podman()
         self.shared = STATE / "shared" / name
         self.ssh_config = CHECKOUT / ".cache/sim" / name / "ssh_config"
+        self.mirror = CHECKOUT / ".cache/sim" / name / "mirror.json"
         self._network = f"trainyard-{name}"
         self._record = STATE / f"{name}.json"
 
@@ -101,6 +111,8 @@ class Instance:
             self._ensure_network()
             self.shared.mkdir(mode=0o755, parents=True, exist_ok=True)
             record = self._load()
+            if MIRROR in wanted:
+                self._publish()
             fresh = [host for host in wanted if not self._ready(host.name)]
             trees = {host: gpu.host_tree(host.suite) for host in fresh if host.gpu_profile}
             for host in fresh:
@@ -124,6 +136,9 @@ class Instance:
                 self._remove(host)
                 record.hosts.pop(host, None)
                 self._save(record)
+                if host == MIRROR.name:
+                    self.mirror.unlink(missing_ok=True)
+                    vendor.withdraw(self.name)
             if chosen:
                 self._tell_names(record)
                 return
@@ -195,6 +210,12 @@ class Instance:
             f"instance {self.name} is full; remove hosts: python -m tests.simulator down {self.name} HOST"
         )
 
+    def _publish(self) -> None:
+        """Let the mirror serve what the table says now, and tell clients what they must know of it."""
+        published = vendor.publish(self.name)
+        self.mirror.parent.mkdir(parents=True, exist_ok=True)
+        self.mirror.write_text(published.answers(), encoding="utf-8")
+
     def _boot(self, host: Host, address: str) -> None:
         container = self._container(host.name)
         self._remove(host.name)
@@ -204,6 +225,9 @@ class Instance:
             "--systemd=always", f"--cap-add={_CAPABILITIES}", "--device-cgroup-rule=c *:* rwm",
             "--security-opt=seccomp=unconfined", "--security-opt=unmask=ALL",
             "--restart=always", "--volume", f"{self.shared}:/shared",
+            # An overlay can't lie on the host's own: containers inside need folders of the machine's file system.
+            "--volume", "/var/lib/docker", "--volume", "/var/lib/containerd",
+            *(vendor.volumes(self.name) if host == MIRROR else ()),
             images.ensure(self.podman, host.suite), "/sbin/init",
         )  # fmt: skip
 

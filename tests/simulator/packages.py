@@ -7,6 +7,7 @@ import socket
 import subprocess
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
 from .engine import STATE, SimulatorError, run
 
@@ -42,14 +43,26 @@ def machine_mirror() -> Mirror:
         if origin != "Debian":
             continue
         if codename.endswith("-security"):
-            security = security or uri
+            security = security or _first_of_list(uri)
         elif re.fullmatch(r"[a-z]+", codename):
-            archive = archive or uri
+            archive = archive or _first_of_list(uri)
     if not archive:
         raise SimulatorError(
             "apt knows no Debian archive on this machine; run apt-get update, or use a Debian 12 or 13 machine"
         )
     return Mirror(archive.rstrip("/"), (security or re.sub(r"/debian/?$", "/debian-security", archive)).rstrip("/"))
+
+
+def _first_of_list(uri: str) -> str:
+    """The first mirror of a list on this machine, as Debian's cloud images have it; any other URI as it is."""
+    if not uri.startswith("mirror+file:"):
+        return uri
+    path = Path(re.sub(r"^mirror\+file:(//)?", "", uri).rstrip("/"))
+    for line in path.read_text().splitlines():
+        words = line.split("#")[0].split()
+        if words:
+            return words[0]
+    raise SimulatorError(f"apt's list of mirrors {path} names none; write one there, or name it in apt's sources")
 
 
 def start_cache() -> None:
@@ -104,3 +117,8 @@ def _answers() -> bool:
 def proxy_setting() -> str:
     """The apt setting that sends a host's requests through the cache."""
     return f'Acquire::http::Proxy "{CACHE_URL}";\n'
+
+
+def host_proxy_settings(*direct: str) -> str:
+    """A host's apt settings: through the cache, but for hosts of the instance itself, which the cache doesn't know."""
+    return proxy_setting() + "".join(f'Acquire::http::Proxy::{name} "DIRECT";\n' for name in direct)

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -236,6 +237,20 @@ def test_loading_shows_in_proc_and_sys(machine: Machine, capsys: pytest.CaptureF
 
 
 @pytest.mark.usefixtures("package")
+def test_loading_enters_the_modules_into_the_kernels_list_once(machine: Machine) -> None:
+    listed = machine.root / f"lib/modules/{os.uname().release}/modules.dep"
+    listed.parent.mkdir(parents=True)
+    listed.write_text("kernel/net/ipv6/sit.ko:\n")
+    driver.Driver(machine).unload("nouveau")
+    for _ in range(2):
+        driver.Driver(machine).load("nvidia")
+        driver.Driver(machine).unload_all()
+    lines = listed.read_text().splitlines()
+    assert lines[:2] == ["kernel/net/ipv6/sit.ko:", "updates/dkms/nvidia-current.ko:"]
+    assert len(lines) == len(set(lines))
+
+
+@pytest.mark.usefixtures("package")
 def test_unloading_takes_it_all_away(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
     kmod.main("rmmod", ["nouveau"], machine)
     kmod.main("modprobe", ["nvidia-drm"], machine)
@@ -308,6 +323,10 @@ def test_options_of_modprobe_d_reach_the_driver(machine: Machine) -> None:
         ("nvidia-kernel-dkms", "550.163.01-2", "550.163.01"),
         ("nvidia-open-kernel-dkms", "535.261.03-1", "535.261.03"),
         ("nvidia-dkms-570-server-open", "570.133.20-0ubuntu0.24.04.1", "570.133.20"),
+        ("nvidia-kernel-open-dkms", "595.71.05-1", "595.71.05"),
+        ("nvidia-dkms-580", "580.159.04-1ubuntu1", "580.159.04"),
+        ("nvidia-dkms-open", "595.71.05-1ubuntu1", "595.71.05"),
+        ("nvidia-kernel-source-580", "580.159.04-1ubuntu1", None),
         ("nvidia-smi", "550.163.01-2", None),
     ],
 )
@@ -315,6 +334,18 @@ def test_which_packages_bring_modules(root: Path, package: Path, name: str, vers
     package.write_text(package.read_text().replace("nvidia-kernel-dkms", name).replace(f"{VERSION}-2", version))
     found = driver.installed_package(root)
     assert (found.version if found else None) == expected
+
+
+@pytest.mark.usefixtures("package")
+def test_the_vendors_modules_have_their_own_names(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    machine = Machine(root)
+    assert kmod.main("modinfo", ["-F", "filename", "nvidia"], machine) == 0
+    assert capsys.readouterr().out.endswith("/updates/dkms/nvidia-current.ko\n")
+    (root / f"usr/src/nvidia-{VERSION}").mkdir(parents=True)
+    assert kmod.main("modinfo", ["-F", "filename", "nvidia"], machine) == 0
+    assert capsys.readouterr().out.endswith("/updates/dkms/nvidia.ko\n")
+    assert kmod.main("modinfo", ["nvidia-current"], machine) == 1
+    assert capsys.readouterr().err == "modinfo: ERROR: Module nvidia-current not found.\n"
 
 
 @pytest.mark.parametrize(

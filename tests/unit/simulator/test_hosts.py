@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import itertools
 import subprocess
+from pathlib import Path
 
 import pytest
 
 from tests.simulator import engine, packages
 from tests.simulator.engine import SimulatorError
-from tests.simulator.hosts import CLUSTER, NETWORKS, Host
+from tests.simulator.hosts import CLUSTER, MIRROR, NETWORKS, Host
 
 
 @pytest.mark.parametrize(
@@ -18,6 +19,8 @@ from tests.simulator.hosts import CLUSTER, NETWORKS, Host
         ("ctl", Host("ctl", "trixie", None, 0)),
         ("backup1:bookworm", Host("backup1", "bookworm", None, 0)),
         ("gpu1:trixie:h100-sxm-80gb:8", Host("gpu1", "trixie", "h100-sxm-80gb", 8)),
+        ("gpu1:jammy", Host("gpu1", "jammy", None, 0)),
+        ("mirror", MIRROR),
     ],
 )
 def test_reads_a_host_as_the_command_line_writes_it(text: str, expected: Host) -> None:
@@ -25,11 +28,16 @@ def test_reads_a_host_as_the_command_line_writes_it(text: str, expected: Host) -
 
 
 @pytest.mark.parametrize(
-    "text", ["", ":trixie", "gpu1:jammy", "gpu1:trixie:h100-sxm-80gb", "gpu1:trixie:h100:many", "a:b:c:d:e"]
+    "text", ["", ":trixie", "gpu1:buster", "gpu1:trixie:h100-sxm-80gb", "gpu1:trixie:h100:many", "a:b:c:d:e"]
 )
 def test_says_how_a_host_is_written(text: str) -> None:
     with pytest.raises(SimulatorError, match=r"write NAME\[:SUITE"):
         Host.parse(text)
+
+
+def test_the_vendor_mirror_is_no_machine_of_choice() -> None:
+    with pytest.raises(SimulatorError, match="host 'mirror:trixie': write mirror; "):
+        Host.parse("mirror:trixie")
 
 
 def test_networks_of_instances_do_not_overlap_nor_hold_the_package_cache() -> None:
@@ -38,8 +46,9 @@ def test_networks_of_instances_do_not_overlap_nor_hold_the_package_cache() -> No
     assert not any(packages.CACHE_ADDRESS in map(str, network) for network in NETWORKS.values())
 
 
-def test_the_cluster_has_two_nodes_with_eight_gpus() -> None:
-    assert {host.name: host.gpu_count for host in CLUSTER} == {"ctl": 0, "gpu1": 8, "gpu2": 8, "backup1": 0}
+def test_the_cluster_has_two_nodes_with_eight_gpus_and_the_vendor_mirror() -> None:
+    gpus = {host.name: host.gpu_count for host in CLUSTER}
+    assert gpus == {"mirror": 0, "ctl": 0, "gpu1": 8, "gpu2": 8, "backup1": 0}
 
 
 def answer(monkeypatch: pytest.MonkeyPatch, lines: list[str]) -> None:
@@ -61,6 +70,31 @@ def test_takes_the_mirror_that_the_machine_uses(monkeypatch: pytest.MonkeyPatch)
     assert (mirror.archive, mirror.security) == ("http://mirror.example/debian", "http://mirror.example/security")
     assert "Suites: trixie trixie-updates" in mirror.sources("trixie")
     assert "URIs: http://mirror.example/security\nSuites: trixie-security" in mirror.sources("trixie")
+
+
+def test_takes_the_first_mirror_of_a_list_as_cloud_images_have_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "archive.list").write_text(
+        "# nearest\nhttps://near.example/debian\tpriority:1\nhttp://far.example/debian\n"
+    )
+    (tmp_path / "security.list").write_text("https://near.example/debian-security\n")
+    answer(
+        monkeypatch,
+        [
+            f"Debian|trixie|mirror+file:{tmp_path}/archive.list/",
+            f"Debian|trixie-security|mirror+file://{tmp_path}/security.list/",
+        ],
+    )
+    mirror = packages.machine_mirror()
+    assert (mirror.archive, mirror.security) == ("https://near.example/debian", "https://near.example/debian-security")
+
+
+def test_an_empty_list_of_mirrors_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "archive.list").write_text("# none\n")
+    answer(monkeypatch, [f"Debian|trixie|mirror+file:{tmp_path}/archive.list/"])
+    with pytest.raises(SimulatorError, match=r"archive\.list names none; write one there"):
+        packages.machine_mirror()
 
 
 def test_says_what_to_do_where_apt_knows_no_debian(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,12 +17,13 @@ from .machine import MODULES, Machine
 from .state import SimulatorError, lookup
 
 # CUDA version by driver branch: CUDA toolkit release notes, table "CUDA Toolkit and Corresponding Driver Versions".
-_CUDA = {470: 11040, 525: 12000, 535: 12020, 550: 12040, 560: 12060, 570: 12080, 580: 13000, 590: 13010}
+_CUDA = {470: 11040, 525: 12000, 535: 12020, 550: 12040, 560: 12060, 570: 12080, 580: 13000, 590: 13010, 595: 13020}
 
-# Packages that bring the modules: Debian's for DKMS and module-assistant, NVIDIA's and Ubuntu's.
+# Packages that bring the modules: Debian's for DKMS and module-assistant, NVIDIA's for Debian, and those for Ubuntu,
+# with the branch in their names and without.
 _PACKAGES = re.compile(
-    r"nvidia(-tesla(-\d+)?)?(-open)?-kernel-dkms|nvidia-kernel-[\d.]+.*|nvidia(-open)?-dkms-\d+(-server)?(-open)?"
-    r"|kmod-nvidia.*|linux-modules-nvidia-\d+.*"
+    r"nvidia(-tesla(-\d+)?)?(-open)?-kernel-dkms|nvidia-kernel-[\d.]+.*|nvidia-kernel-open-dkms"
+    r"|nvidia(-open)?-dkms(-\d+)?(-server)?(-open)?|kmod-nvidia.*|linux-modules-nvidia-\d+.*"
 )
 
 
@@ -30,6 +31,7 @@ _PACKAGES = re.compile(
 class Package:
     name: str
     version: str
+    debian: bool = True  # Debian's own calls its modules nvidia-current, everyone else's nvidia
 
     @property
     def open(self) -> bool:
@@ -54,6 +56,14 @@ def module_name(name: str) -> str:
     return name
 
 
+def module_file(module: str, package: Package | None) -> str:
+    """The name of a module's file, which Debian calls otherwise than NVIDIA does."""
+    stem = module.replace("_", "-")
+    if module != "nouveau" and (package is None or package.debian):
+        stem = stem.replace("nvidia", "nvidia-current", 1)
+    return stem
+
+
 def installed_package(root: Path) -> Package | None:
     """The installed package that brings the NVIDIA modules; the newest where several do."""
     done = subprocess.run(
@@ -74,7 +84,8 @@ def installed_package(root: Path) -> Package | None:
         if status.startswith("ii") and _PACKAGES.fullmatch(name):
             upstream = re.match(r"(?:\d+:)?(\d+(?:\.\d+)+)", version)
             if upstream:
-                found.append(Package(name, upstream.group(1)))
+                sources = root / f"usr/src/nvidia-{upstream.group(1)}"
+                found.append(Package(name, upstream.group(1), debian=not sources.is_dir()))
     return max(found, key=lambda package: [int(part) for part in package.version.split(".")], default=None)
 
 
@@ -125,6 +136,7 @@ class Driver:
                 self._log(f"nouveau {self.machine.address(slot)}: NVIDIA GPU" for slot in self._slots())
         else:
             self._check_package(name)
+            self._depmod()
         if name == "nvidia":
             self._load_nvidia(list(parameters))
         self._set_modules([*self.machine.loaded(), name])
@@ -140,6 +152,16 @@ class Driver:
         if state.get("driver.version") or (installed_package(self.machine.root) and state.get("module.built") != "0"):
             return
         raise ModuleError(f"FATAL: Module {name.replace('_', '-')} not found in directory {_module_folder()}")
+
+    def _depmod(self) -> None:
+        """Enter the modules into the kernel's list, as depmod does: nvidia-cdi-refresh looks there."""
+        path = self.machine.root / _module_folder().lstrip("/") / "modules.dep"
+        present = path.read_text(encoding="utf-8") if path.is_file() else ""
+        package = installed_package(self.machine.root)
+        names = [module_file(name, package) for name in MODULES if name != "nouveau"]
+        if f"/{names[0]}.ko:" not in present:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(present + "".join(f"updates/dkms/{name}.ko:\n" for name in names), encoding="utf-8")
 
     def _load_nvidia(self, parameters: list[str]) -> None:
         package, state = installed_package(self.machine.root), self.store.state()

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from . import kernel_log
-from .driver import Driver, ModuleError, forbidden, installed_package, module_name, read_configuration
+from .driver import Driver, ModuleError, forbidden, installed_package, module_file, module_name, read_configuration
 from .machine import MODULES, RUN, Machine
 
 _SHIMS = Path("/usr/local/sbin"), Path("/usr/local/bin"), Path("/opt/simgpu/bin")
@@ -205,15 +205,16 @@ def modinfo(arguments: list[str], machine: Machine) -> int:
     failed = 0
     for name in names:
         module = module_name(name)
-        if module != "nouveau" and (not version or state.get("module.built") == "0"):
+        another = name.startswith("nvidia-current") and package is not None and not package.debian
+        unknown = not version or state.get("module.built") == "0" or another
+        if module != "nouveau" and unknown:
             print(f"modinfo: ERROR: Module {name} not found.", file=sys.stderr)
             failed = 1
             continue
         place = "kernel/drivers/gpu/drm/nouveau" if module == "nouveau" else "updates/dkms"
-        stem = module if module == "nouveau" else module.replace("_", "-").replace("nvidia", "nvidia-current", 1)
         open_module = bool(package and package.open)
         fields = {
-            "filename": f"/lib/modules/{os.uname().release}/{place}/{stem}.ko",
+            "filename": f"/lib/modules/{os.uname().release}/{place}/{module_file(module, package)}.ko",
             "license": "GPL and additional rights"
             if module == "nouveau"
             else ("Dual MIT/GPL" if open_module else "NVIDIA"),
