@@ -147,6 +147,35 @@ def test_a_finished_checkpoint_is_copied_and_a_half_written_one_is_not(direction
     assert state["last_success"]
 
 
+def metrics(direction: Direction) -> dict[str, int]:
+    """What the node exporter would read, as anybody may."""
+    text = direction.here("setpriv --reuid=nobody --clear-groups cat /srv/metrics/trainyard-checkpoint-backup.prom")
+    values = dict(line.split() for line in text.splitlines() if not line.startswith("#"))
+    return {name.removeprefix("trainyard_checkpoint_backup_"): int(value) for name, value in values.items()}
+
+
+def test_the_node_exporter_is_told_where_that_was_asked_for(direction: Direction) -> None:
+    if direction.source == DEFAULT:
+        direction.here("test -e /srv/metrics", 1)
+        return
+    direction.finished("told/step-1")
+    direction.run()
+    good = metrics(direction)
+    assert good["failures"] == 0
+    assert good["last_success_timestamp_seconds"] == good["last_run_timestamp_seconds"]
+    assert abs(good["last_run_timestamp_seconds"] - int(direction.here("date +%s"))) < 60
+    assert good["copied_checkpoints"] >= good["finished_checkpoints"] >= 1
+    assert direction.here("ls -A /srv/metrics") == "trainyard-checkpoint-backup.prom"
+    with unreachable(direction):
+        direction.run(succeeds=False)
+    bad = metrics(direction)
+    assert bad["failures"] == 1
+    assert bad["last_success_timestamp_seconds"] == good["last_success_timestamp_seconds"]
+    assert bad["last_run_timestamp_seconds"] > good["last_run_timestamp_seconds"]
+    direction.run()
+    assert metrics(direction)["failures"] == 0
+
+
 def test_checkpoints_of_other_users_are_copied_too(direction: Direction) -> None:
     sums = direction.finished("private/step-1")
     direction.here(f"cd {quote(direction.root)} && chown -R 4242:4242 private && chmod -R go-rwx private")

@@ -38,6 +38,7 @@ CONFIGURATION = "/etc/trainyard/checkpoint-backup/config.json"
 MARKER = b"COMPLETE"
 MANIFEST = b"MANIFEST.sha256"
 RECEIPT_SUFFIX = "@sha256"
+METRICS = "trainyard-checkpoint-backup.prom"
 CHANGED_SUFFIX = "@changed-"
 SSH_HOST = "checkpoint-backup-server"  # a name of ssh_configuration, which says address, account and keys
 PROTOCOL_ERROR = 12  # rsync(1), exit values
@@ -71,6 +72,7 @@ class Configuration:
     state_directory: str
     bandwidth_limit_kib: int
     timeout_seconds: int
+    metrics_directory: str = ""
 
     @classmethod
     def read(cls, path: str) -> Configuration:
@@ -530,8 +532,52 @@ def run(configuration: Configuration, server: Server | None = None) -> int:
         say(note)
     for failure in failures:
         print(failure, file=sys.stderr, flush=True)
+    told = write_metrics(configuration.metrics_directory, state)
     say(f"{len(scan.checkpoints)} finished checkpoint(s), {copied} copied now, {len(failures)} problem(s).")
-    return 1 if failures else 0
+    return 1 if failures or not told else 0
+
+
+def metrics(state: dict[str, Any]) -> str:
+    """What is known of the backups, in the text format of Prometheus. A time that never was is 0."""
+    success = state.get("last_success")
+    values = (
+        (
+            "last_success_timestamp_seconds",
+            "End of the last run without a problem.",
+            timestamp(success) if success else 0,
+        ),
+        ("last_run_timestamp_seconds", "End of the last run.", timestamp(state["last_run_ended"])),
+        ("failures", "Problems of the last run.", len(state["failures"])),
+        ("finished_checkpoints", "Finished checkpoints on this host.", state["finished_checkpoints"]),
+        ("copied_checkpoints", "Checkpoints of which the server got a whole copy.", state["copied_total"]),
+    )
+    lines = []
+    for name, explanation, value in values:
+        full = f"trainyard_checkpoint_backup_{name}"
+        lines.append(f"# HELP {full} {explanation}\n# TYPE {full} gauge\n{full} {value}\n")
+    return "".join(lines)
+
+
+def timestamp(moment: str) -> int:
+    return int(datetime.datetime.fromisoformat(moment).timestamp())
+
+
+def write_metrics(folder: str, state: dict[str, Any]) -> bool:
+    """Put the metrics where the node exporter reads them, never half-written. Returns False if that can't be done."""
+    if not folder:
+        return True
+    path = os.path.join(folder, METRICS)
+    try:
+        with open(path + ".new", "w", encoding="utf-8") as handle:  # which the node exporter passes over
+            os.fchmod(handle.fileno(), 0o644)
+            handle.write(metrics(state))
+        os.replace(path + ".new", path)
+    except OSError as error:
+        print(
+            f"{path} can't be written: {error.strerror}. Make the folder, owned by root.", file=sys.stderr, flush=True
+        )
+        return False
+    return True
 
 
 def say(text: str) -> None:

@@ -364,6 +364,59 @@ def test_a_folder_that_is_not_mounted_is_a_failure(site: Site, capfd) -> None:
     assert "isn't there or isn't a folder: is the shared file system mounted?" in capfd.readouterr().err
 
 
+def metrics_of(site: Site, folder: Path) -> dict[str, int]:
+    lines = (folder / "trainyard-checkpoint-backup.prom").read_text().splitlines()
+    values = [line.split() for line in lines if not line.startswith("#")]
+    assert lines == [
+        line
+        for name, value in values
+        for line in (next(each for each in lines if f"HELP {name} " in each), f"# TYPE {name} gauge", f"{name} {value}")
+    ]
+    return {name.removeprefix("trainyard_checkpoint_backup_"): int(value) for name, value in values}
+
+
+def tell(site: Site, folder: Path) -> None:
+    site.configuration.write_text(
+        json.dumps({**json.loads(site.configuration.read_text()), "metrics_directory": str(folder)})
+    )
+
+
+def test_metrics_are_written_after_every_run_a_failed_one_too(site: Site, tmp_path: Path) -> None:
+    folder = tmp_path / "metrics"
+    folder.mkdir()
+    tell(site, folder)
+    site.failure.write_text("ssh: connect to host backup1 port 22: No route to host\n")
+    checkpoint(site, "run/step-1")
+    assert site.run() == 1
+    first = metrics_of(site, folder)
+    assert first["last_run_timestamp_seconds"] > 1_700_000_000
+    assert first == {
+        "last_success_timestamp_seconds": 0,
+        "last_run_timestamp_seconds": first["last_run_timestamp_seconds"],
+        "failures": 1,
+        "finished_checkpoints": 1,
+        "copied_checkpoints": 0,
+    }
+    site.failure.write_text("")
+    assert site.run() == 0
+    second = metrics_of(site, folder)
+    assert second["last_success_timestamp_seconds"] == second["last_run_timestamp_seconds"]
+    assert (second["failures"], second["finished_checkpoints"], second["copied_checkpoints"]) == (0, 1, 1)
+    assert [path.name for path in folder.iterdir()] == ["trainyard-checkpoint-backup.prom"]
+    assert (folder / "trainyard-checkpoint-backup.prom").stat().st_mode & 0o777 == 0o644
+
+
+def test_metrics_that_can_not_be_written_fail_the_run_and_not_the_copy(site: Site, tmp_path: Path, capfd) -> None:
+    tell(site, tmp_path / "nowhere")
+    path = checkpoint(site, "run/step-1")
+    assert site.run() == 1
+    assert (
+        "nowhere/trainyard-checkpoint-backup.prom can't be written: No such file or directory" in capfd.readouterr().err
+    )
+    assert contents(site.copy_of(path)) == contents(path)
+    assert site.state()["last_success"]
+
+
 def test_a_name_too_long_for_the_server_is_named(site: Site, capfd) -> None:
     checkpoint(site, "ä" * 100)
     assert site.run() == 1
