@@ -14,8 +14,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ansible_collections.trainyard.cluster.plugins.module_utils import _slurm_hostlist
+
 _NUMBERED = re.compile(r"(?P<stem>.*?)(?P<number>\d+)\Z")
-_RANGES = re.compile(r"\[([^\]]*)\]")
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?\Z")
 _CLUSTER = re.compile(r"[a-z][a-z0-9_-]{0,39}\Z")
 _GPU_TYPE = re.compile(r"[a-z0-9][a-z0-9_.-]*\Z")
@@ -124,25 +125,11 @@ def _fold_stem(stem: str, width: int, numbers: list[int]) -> str:
 
 
 def expand(hosts: str) -> list[str]:
-    """Expand Slurm's bracket form into names, the reverse of fold(); "(null)", "None" and "" are no host."""
-    if hosts in ("", "(null)", "None assigned"):
-        return []
-    names: list[str] = []
-    for part in re.findall(r"(?:[^,\[]|\[[^\]]*\])+", hosts):
-        names.extend(_expand_part(part))
-    return names
+    """Expand Slurm's bracket form into names, the reverse of fold(); "(null)", "None" and "" are no host.
 
-
-def _expand_part(part: str) -> list[str]:
-    match = _RANGES.search(part)
-    if not match:
-        return [part]
-    names = []
-    for run in match[1].split(","):
-        first, _, last = run.partition("-")
-        for number in range(int(first), int(last or first) + 1):
-            names.extend(_expand_part(f"{part[: match.start()]}{number:0{len(first)}}{part[match.end() :]}"))
-    return names
+    Raises HostlistError.
+    """
+    return [] if hosts in ("", "(null)", "None assigned") else _slurm_hostlist.expand(hosts)
 
 
 def node_lines(nodes: Sequence[Node]) -> list[str]:

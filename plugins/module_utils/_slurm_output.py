@@ -1,0 +1,163 @@
+# Copyright: Contributors to the trainyard.cluster collection
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# PRIVATE to this collection: no promise is made to other code.
+"""Any output of Slurm's commands: JSON, scontrol's records, the configuration, tables of sinfo and squeue.
+
+The columns of a table are what its caller asked for, so that they are known by their looks alone.
+Sources: sinfo(1), squeue(1), sdiag(1), and captures of Slurm 20.11 to 25.11.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from ansible_collections.trainyard.cluster.plugins.module_utils._slurm_json import parse_json
+from ansible_collections.trainyard.cluster.plugins.module_utils._slurm_records import Output, Row
+from ansible_collections.trainyard.cluster.plugins.module_utils._slurm_text import (
+    parse_configuration,
+    parse_controllers,
+    parse_records,
+)
+from ansible_collections.trainyard.cluster.plugins.module_utils._slurm_values import SlurmError, parse_gres, parse_state
+
+_JSON = re.compile(r"^[ \t]*(?:\{\s*(?:[\"}]|\Z)|\[\s*[{\]])", re.MULTILINE)
+_FAILURE = re.compile(r"^(?:\w+: )?(?:error: |\w+ error: |fatal: ).*", re.MULTILINE)
+_NOTHING = re.compile(r"\s*No (?:jobs|nodes|partitions) in the system\s*\Z")
+_CPUS = re.compile(r"([0-9]{1,12})/([0-9]{1,12})/([0-9]{1,12})/([0-9]{1,12})\Z")
+_GRES = re.compile(r"(?:gres[/:])?(?:gpu|mps|shard)(?::|\Z)")
+_HOSTS = re.compile(r"[A-Za-z](?:[A-Za-z0-9_.-]|\[[0-9,-]+\]|,(?=[A-Za-z]))*\Z")
+_NODE_STATES = frozenset(
+    [
+        "alloc",
+        "allocated",
+        "block",
+        "blocked",
+        "comp",
+        "completing",
+        "down",
+        "drain",
+        "drained",
+        "draining",
+        "drng",
+        "err",
+        "error",
+        "fail",
+        "failed",
+        "failg",
+        "failing",
+        "futr",
+        "future",
+        "idle",
+        "inval",
+        "invalid",
+        "maint",
+        "mix",
+        "mixed",
+        "npc",
+        "perfctrs",
+        "planned",
+        "plnd",
+        "pow_dn",
+        "pow_up",
+        "power_down",
+        "powered_down",
+        "powering_down",
+        "powering_up",
+        "reboot_issued",
+        "reboot_requested",
+        "reserved",
+        "resv",
+        "unk",
+        "unknown",
+    ]
+)
+_JOB_STATES = frozenset(
+    [
+        "BOOT_FAIL",
+        "CANCELLED",
+        "COMPLETED",
+        "CONFIGURING",
+        "DEADLINE",
+        "FAILED",
+        "NODE_FAIL",
+        "OUT_OF_MEMORY",
+        "PENDING",
+        "PREEMPTED",
+        "REQUEUED",
+        "RESIZING",
+        "REVOKED",
+        "RUNNING",
+        "SIGNALING",
+        "SPECIAL_EXIT",
+        "STAGE_OUT",
+        "STOPPED",
+        "SUSPENDED",
+        "TIMEOUT",
+    ]
+)
+_PAIR = re.compile(r"^[ \t]*[A-Z][A-Za-z]+=\S", re.MULTILINE)
+_BAR = re.compile(r"\|#?")  # a second character keeps bars in job names apart
+_STATISTIC = re.compile(r"^[ \t]*([A-Za-z][^:\n]{0,60}):[ \t]+(\S.*?)[ \t]*$", re.MULTILINE)
+
+
+def read(output: str) -> Output:
+    """Return what the output holds. Raises SlurmError where it is none of Slurm's, or nothing but an error message."""
+    if _JSON.search(output):
+        return parse_json(output)
+    nodes, partitions, jobs = parse_records(output)
+    controllers = parse_controllers(output)
+    if nodes or partitions or jobs:
+        return Output(nodes, partitions, jobs, controllers)
+    found = Output(controllers=controllers, configuration=parse_configuration(output))
+    if found.controllers or len(found.configuration) > 2:
+        return found
+    if _NOTHING.match(output):
+        return found
+    failure = _FAILURE.search(output)
+    if failure:
+        raise SlurmError(f"Slurm says: {failure[0].strip().rstrip('.')[:200]}.")
+    rows = parse_table(output)
+    if rows:
+        return Output(rows=rows)
+    statistics = dict(_STATISTIC.findall(output))
+    if len(statistics) > 2:
+        return Output(configuration=dict(statistics))
+    raise SlurmError("Nothing in the output is of a form that Slurm prints.")
+
+
+def parse_table(output: str) -> list[Row]:
+    """Return the lines, if a column is known in at least one of them, `|` stands between columns, or `=` in them."""
+    rows = [_row(words) for words in map(_words, output.splitlines()) if words]
+    known = "|" in output or _PAIR.search(output) or any(row != Row(row.words) for row in rows)
+    return rows if known else []
+
+
+def _words(line: str) -> list[str]:
+    words = [word.strip() for word in _BAR.split(line)] if "|" in line else line.split()
+    if len(words) == 1 and words[0].count(",") == 1 and "[" not in words[0]:
+        return words[0].split(",")
+    return words
+
+
+def _row(words: list[str]) -> Row:
+    row = Row(words)
+    hosts: list[str] = []
+    for word in words:
+        cpus = _CPUS.match(word)
+        if cpus:
+            allocated, idle, other, total = (int(part) for part in cpus.groups())
+            row = replace(row, cpus_allocated=allocated, cpus_idle=idle, cpus_other=other, cpus_total=total)
+        elif word.rstrip("*~#!%$@^-").lower() in _NODE_STATES:
+            state = parse_state(word)
+            row = replace(row, state=state.base, flags=state.flags)
+        elif word in _JOB_STATES:
+            row = replace(row, state=word)
+        elif _GRES.match(word):
+            row = replace(row, gres=[*row.gres, parse_gres(word)])
+        elif _HOSTS.match(word) and any(character.isdigit() for character in word):
+            hosts.append(word)
+    if hosts:
+        # A partition may have a name like a host's, but stands in front.
+        row = replace(row, nodes=next((word for word in hosts if "[" in word), hosts[-1]))
+    return row
