@@ -38,5 +38,9 @@ molecule: setup ## Run every molecule scenario
 docs: setup ## Write the generated tables of the roles' README files again
 	@python -m tests.role_readme --write
 
+benchmarks: setup ## Measure the parsers and gpu_facts, in times and ratios
+	@python -m tests.benchmarks.parsers
+	@python -m tests.benchmarks.gpu_facts
+
 build: setup ## Build the collection's tarball into .cache/build
 	@ansible-galaxy collection build --force --output-path .cache/build

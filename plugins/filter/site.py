@@ -15,8 +15,8 @@ short_description: What an inventory declares about a cluster, and its faults
 version_added: 0.1.0
 author: Trainyard contributors (@trainyard)
 description:
-  - Reads the groups C(slurm_controller), C(gpu_nodes) and C(backup_server), and the variables C(node_*) and
-    C(cluster_*) of their hosts. No machine is asked.
+  - Reads the groups C(slurm_controller), C(gpu_nodes), C(backup_server) and C(monitoring_server), and the variables
+    C(node_*) and C(cluster_*) of their hosts. No machine is asked.
   - Compares the variables of roles that the inventory sets with the roles' argument specifications, as the roles do
     later when they start, except those that can't be computed before facts are gathered.
   - Looks at each host once, so it takes seconds for 10,000 of them. Do it once in a play and keep the result.
@@ -71,6 +71,11 @@ _value:
       type: list
       elements: dict
       sample: [{name: train, nodes: [gpu1, gpu2], default: true, max_time: UNLIMITED}]
+    targets:
+      description: What Prometheus scrapes, in the form of C(prometheus_targets).
+      type: list
+      elements: dict
+      sample: [{job: dcgm, instance: gpu1, address: "gpu1:9400"}]
 """
 
 # The role's variables that its preflight looks at before it asks a machine.
@@ -95,7 +100,7 @@ def site(
     site = _inventory.read_site(groups, hostvars, _roles.options(_roles.names()))
     faults = site.faults + _roles.argument_faults(groups, site.arguments, roles or {}, set(given))
     faults += _slurm_faults(site, set(given))
-    return {"faults": faults, "nodes": site.nodes, "partitions": site.partitions}
+    return {"faults": faults, "nodes": site.nodes, "partitions": site.partitions, "targets": site.targets}
 
 
 def _slurm_faults(site: _inventory.Site, given: set[str]) -> list[str]:

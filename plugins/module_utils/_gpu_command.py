@@ -12,9 +12,10 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 _GRACE_SECONDS = 1.0
 # A user who isn't root has no such folders in the search path, though modinfo and ldconfig are there and work for all.
@@ -63,6 +64,33 @@ def run_command(argv: Sequence[str], timeout: float) -> CommandResult:
         # Only whole bytes were collected so far; what came is worth showing to a person.
         return CommandResult(None, _words(expired.stdout), _words(expired.stderr), timed_out=True)
     return CommandResult(process.returncode, _words(out), _words(err))
+
+
+_Result = TypeVar("_Result")
+
+
+class Aside(Generic[_Result]):
+    """Work that goes on while the caller waits for a command."""
+
+    def __init__(self, work: Callable[[], _Result]) -> None:
+        self._work = work
+        self._done: list[_Result] = []
+        self._error: Exception | None = None
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self._done.append(self._work())
+        except Exception as error:
+            self._error = error
+
+    def result(self) -> _Result:
+        """Return what the work gave; raise what it raised."""
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+        return self._done[0]
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:

@@ -5,12 +5,13 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from ansible_collections.trainyard.cluster.plugins.module_utils._gpu_command import CommandResult, RunCommand
+from ansible_collections.trainyard.cluster.plugins.module_utils._gpu_command import Aside, CommandResult, RunCommand
 from ansible_collections.trainyard.cluster.plugins.module_utils._gpu_driver import (
     Driver,
     PciGpu,
@@ -39,12 +40,38 @@ from ansible_collections.trainyard.cluster.plugins.module_utils._gpu_smi import 
     parse_messages,
     parse_report,
 )
+from ansible_collections.trainyard.cluster.plugins.module_utils._gpu_smi_text import parse_list, parse_text
 from ansible_collections.trainyard.cluster.plugins.module_utils._gpu_topology import (
     Topology,
     TopologyError,
     parse_topology,
 )
+from ansible_collections.trainyard.cluster.plugins.module_utils._xid import XID, XidEvent, parse_kernel_log
+from ansible_collections.trainyard.cluster.plugins.module_utils._xid_catalogue import ACTIONS
 
+# A busy log must not hold up everything else.
+_DMESG_SECONDS = 5
+_DRIVER_LOADED = "NVRM: loading NVIDIA"
+_REFUSALS = (
+    (
+        ("couldn't find libnvidia-ml", "nvml shared library not found"),
+        "driver_library_missing",
+        "The driver's library libnvidia-ml isn't there, so nothing can ask for a GPU.",
+        "Install the driver's libraries (role nvidia_driver), in a container through NVIDIA's container toolkit.",
+    ),
+    (
+        ("insufficient permissions", "sufficient permissions", "suffient permissions"),
+        "permission_denied",
+        "This user may not talk to the driver.",
+        "Become root, or give the user the device nodes /dev/nvidia*.",
+    ),
+    (
+        ("access blocked by the operating system",),
+        "gpu_access_blocked",
+        "The operating system or the container keeps nvidia-smi from the GPUs.",
+        "See that the container gets the devices; on WSL use the nvidia-smi of Windows.",
+    ),
+)
 _LIBRARY_IN_MESSAGE = re.compile(r"NVML library version:\s*([0-9.]+)")
 _INFOROM = re.compile(r"^.*infoROM is corrupted.*$", re.IGNORECASE | re.MULTILINE)
 # Drivers reserve more or less of a board's memory for themselves, so the totals that they print differ a little.
@@ -88,8 +115,12 @@ class _Collected:
 def collect(run: RunCommand, root: str = "/", nvidia_smi: str = "nvidia-smi", timeout: float = 60) -> GpuFacts:
     """Ask the driver and /proc and /sys under root; never raises for what a sick machine answers."""
     on_bus = pci_gpus(root)
-    driver = read_driver(root, run, timeout)
+    # Asked for while nvidia-smi works, which takes longer than all of these. Commands other than nvidia-smi are asked
+    # about this machine only.
+    reading_driver = Aside(lambda: read_driver(root, run, timeout))
+    reading_log = Aside(lambda: kernel_log(run, timeout) if os.path.abspath(root) == "/" else [])
     result = run([nvidia_smi, "-q", "-x"], timeout)
+    driver = reading_driver.result()
     collected = _read(result, nvidia_smi, timeout, on_bus)
     if collected.report is None and collected.no_handles:
         collected = _without_the_lost(
@@ -120,6 +151,9 @@ def collect(run: RunCommand, root: str = "/", nvidia_smi: str = "nvidia-smi", ti
         if not extra:
             devices, extra = _with_links(devices, run, nvidia_smi, timeout)
     devices = _with_places(devices, on_bus, topology)
+    if not extra:
+        devices = _with_mig_names(devices, run, nvidia_smi, timeout)
+    extra += of_kernel_log(reading_log.result(), devices)
     problems = [*collected.problems, *of_driver(driver, on_bus)]
     if report:
         problems += of_report(report, devices, on_bus)
@@ -161,7 +195,7 @@ def _read(result: CommandResult, nvidia_smi: str, timeout: float, on_bus: Sequen
         for line in _INFOROM.findall(words)
     ]
     try:
-        report = parse_report(result.out)
+        report = _parsed(result.out)
     except SmiError as error:
         collected = _failure(words, result, error, on_bus)
         collected.problems += inforom
@@ -170,6 +204,16 @@ def _read(result: CommandResult, nvidia_smi: str, timeout: float, on_bus: Sequen
         inforom.append(_none_found(on_bus, "nvidia-smi reports no GPU"))
     missing = [*parse_messages(result.err)]
     return _Collected(report=replace(report, no_handles=[*report.no_handles, *missing]), problems=inforom)
+
+
+def _parsed(output: str) -> SmiReport:
+    try:
+        return parse_report(output)
+    except SmiError:
+        # A wrapper may drop -x; the report for people holds the same.
+        if "NVSMI LOG" not in output:
+            raise
+        return parse_text(output)
 
 
 def _without_the_lost(
@@ -236,6 +280,9 @@ def _failure(words: str, result: CommandResult, error: SmiError, on_bus: Sequenc
                 )
             ]
         )
+    for phrases, code, message, action in _REFUSALS:
+        if any(phrase in lower for phrase in phrases):
+            return _Collected(problems=[Problem(CRITICAL if on_bus else WARNING, code, None, message, said, action)])
     if "no devices were found" in lower:
         return _Collected(problems=[_none_found(on_bus, said)])
     if result.rc == 0:
@@ -357,6 +404,61 @@ def _with_links(
             )
         )
     return completed, []
+
+
+def _with_mig_names(devices: Sequence[Device], run: RunCommand, nvidia_smi: str, timeout: float) -> list[Device]:
+    """Complete MIG instances with what only `-L` says; they are counted alike there."""
+    if not any(device.mig_instances for device in devices):
+        return list(devices)
+    listed = {gpu.index: gpu for gpu in parse_list(run([nvidia_smi, "-L"], timeout).out)}
+    completed = []
+    for device in devices:
+        gpu = listed.get(device.index)
+        names = {mig.index: mig for mig in gpu.mig} if gpu else {}
+        instances = [
+            replace(instance, uuid=names[instance.index].uuid, profile=names[instance.index].profile)
+            if instance.index in names
+            else instance
+            for instance in device.mig_instances
+        ]
+        completed.append(replace(device, mig_instances=instances))
+    return completed
+
+
+def kernel_log(run: RunCommand, timeout: float) -> list[str]:
+    """Return the lines of the kernel's ring buffer since the driver was loaded, [] where it can't be read."""
+    lines = run(["dmesg"], min(timeout, _DMESG_SECONDS)).out.split("\n")
+    return lines[max((number for number, line in enumerate(lines) if _DRIVER_LOADED in line), default=0) :]
+
+
+def of_kernel_log(lines: Sequence[str], devices: Sequence[Device]) -> list[Problem]:
+    """Return a problem for each GPU that the driver wrote serious errors about since it was loaded.
+
+    Only a warning: the log keeps what a reset has mended since, and what is still broken shows in the GPU's own state.
+    """
+    serious: dict[str | None, list[XidEvent]] = {}
+    for event in parse_kernel_log(lines).events:
+        if event.kind == XID and event.severity == CRITICAL:
+            serious.setdefault(event.pci_bus_id, []).append(event)
+    indices = {device.pci_bus_id: device.index for device in devices}
+    return [
+        Problem(
+            WARNING,
+            "xid",
+            indices.get(address),
+            f"The driver reported errors of the GPU at {address or 'an unknown address'} since it was loaded: "
+            f"{_counted(events)}. {worst.meaning}",
+            events[-1].line[:300],
+            f"Unless it was done since: {worst.action}.{f' {worst.advice}' if worst.advice else ''}",
+        )
+        for address, events in serious.items()
+        for worst in [max(events, key=lambda event: ACTIONS.index(event.action))]
+    ]
+
+
+def _counted(events: Sequence[XidEvent]) -> str:
+    codes = Counter(event.code for event in events)
+    return ", ".join(f"Xid {code}{f' ({count} times)' if count > 1 else ''}" for code, count in codes.items())
 
 
 def _with_places(devices: Sequence[Device], on_bus: Sequence[PciGpu], topology: Topology) -> list[Device]:

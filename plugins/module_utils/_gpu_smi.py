@@ -26,6 +26,7 @@ from ansible_collections.trainyard.cluster.plugins.module_utils._gpu_values impo
     number,
     pci_bus_id,
     text,
+    version,
 )
 
 OK = "ok"
@@ -72,7 +73,7 @@ class GpuProcess:
 
 @dataclass(frozen=True)
 class MigInstance:
-    """A compute instance of a GPU in MIG mode."""
+    """A compute instance of a GPU in MIG mode. uuid, profile ("1g.10gb"): from `nvidia-smi -L`."""
 
     index: int | None
     gpu_instance_id: int | None
@@ -85,6 +86,8 @@ class MigInstance:
     bar1_total_mib: int | None
     bar1_used_mib: int | None
     ecc_volatile_sram_uncorrected: int | None
+    uuid: str | None = None
+    profile: str | None = None
 
 
 @dataclass(frozen=True)
@@ -298,8 +301,8 @@ def parse_report(output: str, indices: Sequence[int] = ()) -> SmiReport:
         position += 1
     return SmiReport(
         timestamp=text(header.get("timestamp")),
-        driver_version=text(header.get("driver_version")),
-        cuda_version=text(header.get("cuda_version")),
+        driver_version=version(header.get("driver_version")),
+        cuda_version=version(header.get("cuda_version")),
         attached_gpus=integer(header.get("attached_gpus")),
         devices=devices,
         no_handles=no_handles,
@@ -400,8 +403,11 @@ def _device(index: int, state: str, tag: str, tree: ElementTree.Element, fields:
     identity = _GPU_ID.search(tag)
     model = text(get("product_name"))
     power = "gpu_power_readings" if any(name.startswith("gpu_power_readings/") for name in fields) else "power_readings"
-    requested = number(get(f"{power}/requested_power_limit"))
-    current = number(get(f"{power}/current_power_limit"))
+    # Drivers from 610 on tell limits of two kinds apart.
+    ceiling = f"{power}/gpu_ceiling_power_limit"
+    requested = number(_first(fields, f"{power}/requested_power_limit", f"{ceiling}/requested_power_limit"))
+    current = number(_first(fields, f"{power}/current_power_limit", f"{ceiling}/current_power_limit"))
+    default = number(_first(fields, f"{power}/default_power_limit", f"{ceiling}/default_power_limit"))
     plain_limit = number(get(f"{power}/power_limit"))
     enforced = number(get(f"{power}/enforced_power_limit"))
     average = number(get(f"{power}/average_power_draw"))
@@ -454,7 +460,7 @@ def _device(index: int, state: str, tag: str, tree: ElementTree.Element, fields:
         power_draw_instant_watts=instant,
         power_limit_watts=_first_number(plain_limit, requested, current),
         power_limit_enforced_watts=_first_number(enforced, current),
-        power_limit_default_watts=number(get(f"{power}/default_power_limit")),
+        power_limit_default_watts=default,
         power_limit_min_watts=number(get(f"{power}/min_power_limit")),
         power_limit_max_watts=number(get(f"{power}/max_power_limit")),
         temperature_gpu_celsius=integer(get("temperature/gpu_temp")),
@@ -523,6 +529,15 @@ def _device(index: int, state: str, tag: str, tree: ElementTree.Element, fields:
         fabric_cluster_uuid=text(_first(fields, "fabric/clusterUuid", "fabric/cluster_uuid")),
         processes=[_process(element) for element in tree.iterfind("processes/process_info")],
     )
+
+
+def device_of(index: int, tree: ElementTree.Element, whole: bool = True) -> Device:
+    """Return the device of a <gpu> element that was built from another form of the report."""
+    fields = _fields(tree)
+    lost = any(is_lost(value) for value in fields.values())
+    identity = tree.get("id")
+    tag = f'<gpu id="{identity}">' if identity else "<gpu>"
+    return _device(index, LOST if lost else OK if whole else INCOMPLETE, tag, tree, fields)
 
 
 def _first(fields: Mapping[str, str], *names: str) -> str | None:

@@ -66,6 +66,11 @@ def text(raw: str | None) -> str | None:
     return None if value.casefold().rstrip(".") in _NO_VALUE else value
 
 
+def version(raw: str | None) -> str | None:
+    """Return a version without what drivers from 610 on say behind it ("610.62 [Deprecated; ...]")."""
+    return text(_plain(raw).partition(" [")[0])
+
+
 def number(raw: str | None) -> float | None:
     """Return the number in front of a unit: "67.03 W" is 67.03, "N/A" is None."""
     match = _NUMBER.match(_plain(raw))

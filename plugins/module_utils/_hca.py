@@ -36,6 +36,7 @@ class HcaPort:
     """A port of an HCA. None is: the driver has no such value. Counters count since the driver was loaded.
 
     state: DOWN, INIT, ARMED, ACTIVE. physical_state: LinkUp, Polling, Disabled. link_layer: InfiniBand or Ethernet.
+    pci_path: the way to it from the root of the bus, "pci0000:16/0000:16:01.0/0000:17:00.0".
     """
 
     name: str
@@ -51,6 +52,7 @@ class HcaPort:
     board_id: str | None
     firmware_version: str | None
     pci_bus_id: str | None
+    pci_path: str | None
     numa_node: int | None
     errors_symbol: int | None
     errors_link_recovery: int | None
@@ -102,6 +104,7 @@ def _port(hca: str, name: str, number: int) -> HcaPort:
         board_id=read_text(os.path.join(hca, "board_id")),
         firmware_version=read_text(os.path.join(hca, "fw_ver")),
         pci_bus_id=pci_bus_id(os.path.basename(os.path.realpath(device))) if os.path.exists(device) else None,
+        pci_path=_pci_path(device),
         numa_node=int(numa) if numa is not None and numa.isdecimal() else None,
         errors_symbol=_counter(port, "counters/symbol_error"),
         errors_link_recovery=_counter(port, "counters/link_error_recovery"),
@@ -130,6 +133,12 @@ def _gids(port: str, link_layer: str | None) -> list[Gid]:
             kind = "RoCE v1" if link_layer == "Ethernet" else "IB"
         found.append(Gid(int(index), gid, kind, read_text(os.path.join(port, "gid_attrs/ndevs", index))))
     return found
+
+
+def _pci_path(device: str) -> str | None:
+    """Return the bridges from the root of the bus down to the device."""
+    _before, found, path = os.path.realpath(device).partition("/sys/devices/")
+    return path if found and path.startswith("pci") else None
 
 
 def _numbered(words: str | None) -> str | None:

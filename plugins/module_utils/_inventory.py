@@ -24,9 +24,16 @@ from ansible_collections.trainyard.cluster.plugins.module_utils import _accounts
 CONTROLLER = "slurm_controller"
 NODES = "gpu_nodes"
 BACKUP = "backup_server"
-GROUPS = (CONTROLLER, NODES, BACKUP)
+MONITORING = "monitoring_server"
+GROUPS = (CONTROLLER, NODES, BACKUP, MONITORING)
+_ONE_HOST = (CONTROLLER, BACKUP, MONITORING)
+# What a host is for. Watching the others is no purpose of its own: the controller or the backup server may do it too.
+_PURPOSES = (CONTROLLER, NODES, BACKUP)
 
 SHARED_DIRECTORY = "/shared"
+# The defaults of the roles node_exporter and dcgm_exporter.
+NODE_EXPORTER_PORT = 9100
+DCGM_EXPORTER_PORT = 9400
 PARTITIONS: list[dict[str, Any]] = [{"name": "train", "nodes": [NODES], "default": True}]
 
 # Names that this collection's modules return as facts. Facts outrank inventory variables.
@@ -103,6 +110,9 @@ _NUMBERS = {
     "node_gpu_count": _Number("number of GPUs", 1, 64, 8, "nvidia-smi -L lists them"),
 }
 _MODEL = "node_gpu_model"
+# Roles that share one apt source, which therefore must be told the same: each has a variable of its own for these.
+_SHARED_SOURCE = ("nvidia_driver", "cuda", "dcgm_exporter")
+_SHARED_SOURCE_OPTIONS = ("repository_url", "repository_key_fingerprint")
 _ACCOUNTS = "cluster_users_accounts"
 
 NODE_VARIABLES = (*_NUMBERS, _MODEL)
@@ -120,6 +130,8 @@ class Site:
     arguments: by host, the variables of roles that the inventory sets and that can be computed now; those that need
         facts can't.
     accounts: the declared accounts.
+    targets: what Prometheus scrapes, in the form of prometheus_targets: the node exporter of every host, the DCGM
+        exporter of every GPU node.
     """
 
     faults: list[str] = field(default_factory=list)
@@ -127,6 +139,7 @@ class Site:
     partitions: list[dict[str, Any]] = field(default_factory=list)
     arguments: dict[str, dict[str, Any]] = field(default_factory=dict)
     accounts: list[dict[str, Any]] = field(default_factory=list)
+    targets: list[dict[str, str]] = field(default_factory=list)
 
 
 def read_site(
@@ -175,6 +188,8 @@ def read_site(
         if host in gpu_nodes:
             nodes[host] = _declared_node(variables, faults)
 
+    for host in gpu_nodes & set(arguments):
+        _check_shared_source(host, arguments[host], faults)
     _check_host_names(members, faults)
     for (address, _port), hosts in addresses.items():
         if len(hosts) > 1:
@@ -186,7 +201,18 @@ def read_site(
     _check_shared_directory(common["cluster_shared_directory"], faults)
     accounts = _declared_accounts(common[_ACCOUNTS], faults)
     partitions = _declared_partitions(common["cluster_partitions"], groups, faults)
-    return Site(faults.sentences(), nodes, partitions, arguments, accounts)
+    targets = list(_targets(arguments, gpu_nodes))
+    return Site(faults.sentences(), nodes, partitions, arguments, accounts, targets)
+
+
+def _targets(arguments: Mapping[str, Mapping[str, Any]], gpu_nodes: set[str]) -> Iterator[dict[str, str]]:
+    for host, own in arguments.items():
+        for job, port, has_it in (
+            ("node", own.get("node_exporter_port") or NODE_EXPORTER_PORT, True),
+            ("dcgm", own.get("dcgm_exporter_port") or DCGM_EXPORTER_PORT, host in gpu_nodes),
+        ):
+            if has_it:
+                yield {"job": job, "instance": str(host), "address": f"{host}:{port}"}
 
 
 class Faults:
@@ -346,7 +372,7 @@ def _check_groups(groups: Mapping[str, Sequence[str]], faults: Faults) -> None:
             )
             hint = f" The inventory has a group {close[0]}: did you mean {group}?" if close else ""
             faults.say(f"Group {group} has no host: write {what} there, in the inventory's hosts file.{hint}")
-    for group in (CONTROLLER, BACKUP):
+    for group in _ONE_HOST:
         hosts = groups.get(group, ())
         if len(hosts) > 1:
             faults.say(
@@ -354,7 +380,7 @@ def _check_groups(groups: Mapping[str, Sequence[str]], faults: Faults) -> None:
                 "leave the one that is to do it."
             )
     home: dict[str, str] = {}
-    for group in GROUPS:
+    for group in _PURPOSES:
         for host in groups.get(group, ()):
             if host in home:
                 faults.add(
@@ -375,6 +401,20 @@ def _check_variable_names(variables: _Variables, spelling: _Spelling, faults: Fa
                 variables.host,
                 f"{name} is set for HOSTS, but a module of this collection returns a fact of that name, which would "
                 f"take its place: choose another name, such as site_{name}.",
+            )
+
+
+def _check_shared_source(host: str, own: Mapping[str, Any], faults: Faults) -> None:
+    for option in _SHARED_SOURCE_OPTIONS:
+        names = [f"{role}_{option}" for role in _SHARED_SOURCE]
+        values = [own.get(name) for name in names]
+        if len(set(map(str, values))) > 1:
+            found = ", ".join(
+                f"{name} is {'unset' if value is None else repr(value)}" for name, value in zip(names, values)
+            )
+            faults.add(
+                host,
+                f"{found} for HOSTS: these roles share NVIDIA's repository, so write one and the same value for all.",
             )
 
 

@@ -101,6 +101,7 @@ class Request:
     search_paths: Sequence[str] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
     environment_files: Sequence[str] = ()
+    home: str | None = None
     nvidia_smi: str = "nvidia-smi"
     timeout: float = 60
 
@@ -120,7 +121,9 @@ def collect(run: RunCommand, request: Request) -> NcclFacts:
     ports = hca_ports(root)
     networks = interfaces(root, addresses)
     gdr = _gdr(run, request, ports)
-    settings = read_settings(os.path.join(root, "etc/nccl.conf"), request.environment, request.environment_files)
+    settings = read_settings(
+        os.path.join(root, "etc/nccl.conf"), request.environment, request.environment_files, request.home
+    )
     return NcclFacts(
         libraries=found,
         net_plugins=net_plugins(root, request.search_paths, cached),

@@ -4,12 +4,14 @@
 """The variables that NCCL gets, and from where.
 
 As NCCL's source (src/misc/param.cc) has it, the name is everything before the first =, blanks included, and a variable
-that is set already stays: the environment outranks the file and, in a file, the first line of a name counts.
+that is set already stays: the environment outranks the files and, in a file, the first line of a name counts. The
+user's own file (the one that NCCL_CONF_FILE names, else ~/.nccl.conf) is read before /etc/nccl.conf.
 """
 
 from __future__ import annotations
 
 import difflib
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -33,13 +35,19 @@ class Setting:
 
 
 def read_settings(
-    configuration: str, environment: Mapping[str, str], environment_files: Sequence[str]
+    configuration: str, environment: Mapping[str, str], environment_files: Sequence[str], home: str | None = None
 ) -> list[Setting]:
-    """Return every setting, by rank: environment, then environment files (the last one first), then NCCL's own file."""
+    """Return every setting, by rank: environment, environment files (the last one first), the user's file, NCCL's own.
+
+    home: of the user whose jobs are meant, None for nobody's.
+    """
     ordered = [(name, value, "environment") for name, value in environment.items() if name.startswith("NCCL_")]
     for path in reversed(environment_files):
         ordered += [(name, value, path) for name, value in _environment_file(read_text(path) or "").items()]
-    ordered += [(name, value, configuration) for name, value in parse_configuration(read_text(configuration) or "")]
+    named = next((value for name, value, _source in ordered if name == "NCCL_CONF_FILE"), "")
+    own = named or (os.path.join(home, ".nccl.conf") if home else "")
+    for path in dict.fromkeys(path for path in (own, configuration) if path):
+        ordered += [(name, value, path) for name, value in parse_configuration(read_text(path) or "")]
     seen: set[str] = set()
     found = []
     for name, value, source in ordered:

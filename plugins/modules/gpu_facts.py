@@ -9,7 +9,7 @@ module: gpu_facts
 short_description: Report the NVIDIA GPUs of a machine, their driver and what is wrong with them
 version_added: 0.1.0
 description:
-  - Asks C(nvidia-smi) and reads C(/proc) and C(/sys). Changes nothing.
+  - Asks C(nvidia-smi) and reads C(/proc), C(/sys) and the kernel log. Changes nothing.
   - A machine without a GPU, a driver or C(nvidia-smi) gives C(ansible_facts.gpu.count) 0 and a problem that says why.
     The module fails only where O(required) or O(expected) asks for more.
   - A value that the driver or the card doesn't have is null, whatever C(nvidia-smi) prints in its place.
@@ -497,6 +497,8 @@ ansible_facts:
                 ecc_volatile_sram_uncorrected:
                   type: int
                   description: Errors in SRAM not corrected since the driver was loaded.
+                uuid: {type: str, description: 'Identifier of the MIG device.'}
+                profile: {type: str, description: 'Profile, for instance V(1g.10gb).'}
             nvlink_links_total:
               description: NVLinks that the driver lists.
               type: int
@@ -566,6 +568,7 @@ ansible_facts:
                 - A stable name.
                 - Of the machine, V(no_gpu), V(nvidia_smi_missing), V(nvidia_smi_hangs), V(nvidia_smi_failed),
                   V(nvidia_smi_output_unreadable), V(nvidia_smi_output_truncated), V(driver_not_loaded),
+                  V(driver_library_missing), V(permission_denied), V(gpu_access_blocked),
                   V(driver_library_mismatch), V(driver_reload_pending), V(nouveau_loaded), V(fabric_manager_mismatch),
                   V(inforom_corrupted), V(models_mixed), V(gpu_missing).
                 - Of a GPU, V(gpu_lost), V(gpu_report_incomplete), V(gpu_recovery_needed), V(gpu_reset_required),
@@ -573,7 +576,9 @@ ansible_facts:
                   V(row_remap_failure), V(row_remap_pending), V(page_retirement_pending), V(channel_repair_pending),
                   V(tpc_repair_pending), V(memory_unrepairable), V(pci_link_narrow), V(pci_link_slow), V(nvlink_down),
                   V(fabric_not_completed), V(fabric_failed), V(thermal_slowdown), V(power_brake_slowdown),
-                  V(hardware_slowdown), V(ecc_mode_pending), V(mig_mode_pending), V(persistence_off).
+                  V(hardware_slowdown), V(ecc_mode_pending), V(mig_mode_pending), V(persistence_off), V(xid).
+                - V(xid) is about serious errors in the kernel log since the driver was loaded. It is a warning, for the
+                  log keeps what a reset has mended. M(trainyard.cluster.xid_facts) says more.
               type: str
             gpu:
               description: Index of the GPU; null where the machine as a whole is meant or the index isn't known.

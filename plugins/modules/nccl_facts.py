@@ -9,7 +9,7 @@ module: nccl_facts
 short_description: Report what NCCL finds on a machine, its libraries, networks and settings
 version_added: 0.1.0
 description:
-  - Reads the files of NCCL's libraries, C(/sys), C(/proc) and C(/etc/nccl.conf). Changes nothing and loads no library.
+  - Reads the files of NCCL's libraries and settings, C(/sys) and C(/proc). Changes nothing and loads no library.
   - A value that the kernel or a driver doesn't have is null.
 author: Trainyard contributors (@trainyard)
 options:
@@ -31,6 +31,13 @@ options:
     type: list
     elements: path
     default: []
+  home:
+    description:
+      - Home directory of the user whose jobs are meant. NCCL reads C(.nccl.conf) there before C(/etc/nccl.conf), unless
+        C(NCCL_CONF_FILE) in O(environment) or O(environment_files) names another file.
+      - By default it is that of the user as whom the module runs.
+    type: path
+    default: "~"
   nvidia_smi:
     description: The command that says how near GPUs and NICs are, as a name or a path.
     type: str
@@ -212,6 +219,9 @@ ansible_facts:
             pci_bus_id:
               description: Address as in C(/sys/bus/pci/devices).
               type: str
+            pci_path:
+              description: The way to it from the root of the bus, as below C(/sys/devices).
+              type: str
             numa_node:
               description: NUMA node of the slot.
               type: int
@@ -278,7 +288,10 @@ ansible_facts:
           type: dict
           contains:
             settings:
-              description: Every setting, by rank, from O(environment), O(environment_files) and C(/etc/nccl.conf).
+              description:
+                - Every setting, by rank.
+                - From O(environment), O(environment_files), the user's own file (C(NCCL_CONF_FILE) or C(~/.nccl.conf))
+                  and C(/etc/nccl.conf).
               type: list
               elements: dict
               contains:
@@ -396,6 +409,7 @@ def main() -> None:
             "search_paths": {"type": "list", "elements": "path", "default": []},
             "environment": {"type": "dict", "default": {}},
             "environment_files": {"type": "list", "elements": "path", "default": []},
+            "home": {"type": "path", "default": "~"},
             "nvidia_smi": {"type": "str", "default": "nvidia-smi"},
             "root": {"type": "path", "default": "/"},
             "timeout": {"type": "int", "default": 60},

@@ -7,15 +7,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
-from ansible_collections.trainyard.cluster.plugins.module_utils._gpu_command import CommandResult, run_command
+from ansible_collections.trainyard.cluster.plugins.module_utils._gpu_command import Aside, CommandResult, run_command
 from ansible_collections.trainyard.cluster.plugins.module_utils._gpu_driver import parse_proc_version
 from ansible_collections.trainyard.cluster.plugins.module_utils._gpu_facts import (
     Expected,
     GpuFacts,
     collect,
     differences,
+    kernel_log,
+    of_kernel_log,
     reasons_for_missing,
 )
+from ansible_collections.trainyard.cluster.plugins.module_utils._gpu_smi import Device, parse_report
 
 from tests.unit.captures import fixture, read_capture
 
@@ -238,6 +241,14 @@ def test_names_mixed_models(tmp_path: Path) -> None:
             18,
             "driver_library_mismatch",
         ),
+        (
+            "NVIDIA-SMI couldn't find libnvidia-ml.so library in your system. Please make sure that the NVIDIA Display "
+            "Driver is properly installed and present in your system.\n",
+            12,
+            "driver_library_missing",
+        ),
+        ("Failed to initialize NVML: Insufficient Permissions\n", 4, "permission_denied"),
+        ("Failed to initialize NVML: GPU access blocked by the operating system\n", 17, "gpu_access_blocked"),
         ("Failed to initialize NVML: Unknown Error\n", 255, "nvidia_smi_failed"),
         ("Unable to determine the device handle for GPU3: 0000:5F:00.0: Unknown Error\n", 255, "gpu_lost"),
         ("Segmentation fault\n", 139, "nvidia_smi_failed"),
@@ -323,6 +334,83 @@ def test_reports_a_command_that_is_missing_or_fails(tmp_path: Path) -> None:
 )
 def test_reads_the_loaded_module(content: str, expected: tuple[str | None, str | None]) -> None:
     assert parse_proc_version(content) == expected
+
+
+KERNEL_LOG = """\
+[    5.000000] NVRM: Xid (PCI:0000:18:00): 79, GPU has fallen off the bus.
+[   10.000000] NVRM: loading NVIDIA UNIX Open Kernel Module for x86_64  550.163.01  Release Build
+[   20.000000] NVRM: Xid (PCI:0000:18:00): 31, pid=7, name=python, Ch 00000008, MMU Fault
+[   30.000000] NVRM: Xid (PCI:0000:2a:00): 48, pid='<unknown>', name=<unknown>, DBE
+[   31.000000] NVRM: Xid (PCI:0000:2a:00): 48, pid='<unknown>', name=<unknown>, DBE
+[   32.000000] NVRM: Xid (PCI:0000:2a:00): 79, GPU has fallen off the bus.
+[   33.000000] NVRM: Xid (PCI:0000:3b:00): 119, pid=7, name=nvidia-smi, Timeout
+"""
+
+
+def test_warns_of_serious_errors_in_the_kernel_log() -> None:
+    devices = [Device(0, "ok", "0000:18:00.0"), Device(1, "ok", "0000:2a:00.0")]
+    found = of_kernel_log(kernel_log(FakeCommands({"": KERNEL_LOG}), 60), devices)
+    assert [(problem.code, problem.severity, problem.gpu) for problem in found] == [
+        ("xid", "warning", 1),
+        ("xid", "warning", None),
+    ]
+    assert "Xid 48 (2 times), Xid 79" in found[0].message
+    assert found[0].evidence == KERNEL_LOG.splitlines()[5]
+    assert found[0].action.startswith("Unless it was done since: reboot.")
+    assert "0000:3b:00.0" in found[1].message
+    assert "reset the GPU" in found[1].action
+
+
+def test_works_aside_and_raises_where_it_is_asked() -> None:
+    assert Aside(lambda: 7).result() == 7
+    failing = Aside(lambda: 1 // 0)
+    with pytest.raises(ZeroDivisionError):
+        failing.result()
+
+
+@pytest.mark.parametrize("answer", [CommandResult(1, "", "Operation not permitted"), CommandResult(0, "", "")])
+def test_is_silent_where_the_kernel_log_is(answer: CommandResult) -> None:
+    assert of_kernel_log(kernel_log(FakeCommands({"": answer}), 60), []) == []
+
+
+def test_names_mig_devices(tmp_path: Path) -> None:
+    commands = FakeCommands(
+        {
+            "-q -x": read_capture("nvidia-smi-xml", "a100-sxm4-80g-x4-535-mig.xml"),
+            "-L": "GPU 0: NVIDIA A100-SXM4-80GB (UUID: GPU-1)\n"
+            "  MIG 1g.20gb     Device  0: (UUID: MIG-a)\n"
+            "  MIG 1g.20gb     Device  3: (UUID: MIG-d)\n",
+        }
+    )
+    instances = collect(commands, str(tmp_path)).devices[0].mig_instances
+    assert [(one.index, one.uuid, one.profile) for one in instances] == [
+        (0, "MIG-a", "1g.20gb"),
+        (1, None, None),
+        (2, None, None),
+        (3, "MIG-d", "1g.20gb"),
+    ]
+
+
+def test_asks_for_names_of_mig_devices_only_where_there_are_any(tmp_path: Path) -> None:
+    commands = healthy()
+    collect(commands, str(tmp_path))
+    assert commands.asked == ["-q -x", "topo -m", "nvlink -s", "nvlink -e"]
+
+
+def test_takes_the_report_for_people_where_there_is_no_other(tmp_path: Path) -> None:
+    facts = collect(
+        FakeCommands({"-q -x": read_capture("nvidia-smi-text", "gpud-535.129.03-a10.q.txt")}), str(tmp_path)
+    )
+    assert (facts.count, facts.slurm_gres, facts.driver.version) == (1, "gpu:a10:1", "535.129.03")
+    assert ("row_remap_pending", 0) in codes(facts)
+
+
+def test_reads_the_power_limits_of_new_drivers() -> None:
+    ceiling = "<gpu_ceiling_power_limit><current_power_limit>650.00 W</current_power_limit></gpu_ceiling_power_limit>"
+    start = H100_X2.index("<current_power_limit>")
+    end = H100_X2.index("</default_power_limit>") + len("</default_power_limit>")
+    first = parse_report(H100_X2[:start] + ceiling + H100_X2[end:]).devices[0]
+    assert (first.power_limit_watts, first.power_limit_default_watts) == (650.0, None)
 
 
 def test_finds_no_difference_where_there_is_none(tmp_path: Path) -> None:

@@ -13,7 +13,17 @@ NODE = {
     "node_gpu_model": "h100",
     "node_gpu_count": 8,
 }
-ROLE_VARIABLES = ["slurm_constrain_cores", "training_env_source", "training_env_sample_interface"]
+ROLE_VARIABLES = [
+    "cuda_repository_url",
+    "dcgm_exporter_port",
+    "dcgm_exporter_repository_url",
+    "node_exporter_port",
+    "nvidia_driver_repository_url",
+    "slurm_constrain_cores",
+    "training_env_source",
+    "training_env_sample_interface",
+]
+MIRROR = "http://packages.example/nvidia"
 
 
 class Hosts:
@@ -73,7 +83,29 @@ def test_a_good_inventory_has_no_fault_and_says_what_there_is() -> None:
         },
         partitions=[{"name": "train", "nodes": ["gpu1", "gpu2"], "default": True, "max_time": "UNLIMITED"}],
         arguments={host: {} for host in ("ctl", "gpu1", "gpu2", "backup1")},
+        targets=[
+            {"job": "node", "instance": "ctl", "address": "ctl:9100"},
+            {"job": "node", "instance": "gpu1", "address": "gpu1:9100"},
+            {"job": "dcgm", "instance": "gpu1", "address": "gpu1:9400"},
+            {"job": "node", "instance": "gpu2", "address": "gpu2:9100"},
+            {"job": "dcgm", "instance": "gpu2", "address": "gpu2:9400"},
+            {"job": "node", "instance": "backup1", "address": "backup1:9100"},
+        ],
     )
+
+
+def test_scrape_targets_follow_the_ports_of_each_host() -> None:
+    site = Hosts().everywhere(node_exporter_port=9111).at("gpu2", dcgm_exporter_port=9444).read()
+    assert site.faults == []
+    addresses = [target["address"] for target in site.targets]
+    assert addresses == ["ctl:9111", "gpu1:9111", "gpu1:9400", "gpu2:9111", "gpu2:9444", "backup1:9111"]
+
+
+def test_the_monitoring_server_may_be_a_host_of_another_group_or_its_own() -> None:
+    assert Hosts().group("monitoring_server", ["ctl"]).read().faults == []
+    site = Hosts().group("monitoring_server", ["mon1"]).read()
+    assert site.faults == []
+    assert site.targets[-1] == {"job": "node", "instance": "mon1", "address": "mon1:9100"}
 
 
 def test_partitions_take_hosts_and_groups_and_each_host_once() -> None:
@@ -109,6 +141,17 @@ FAULTS: dict[str, tuple[Hosts, list[str]]] = {
     "two backup servers": (
         Hosts().group("backup_server", ["backup1", "backup2"]),
         ["Group backup_server has 2 hosts (backup1 and backup2), and one is supported"],
+    ),
+    "two monitoring servers": (
+        Hosts().group("monitoring_server", ["ctl", "backup1"]),
+        ["Group monitoring_server has 2 hosts (ctl and backup1), and one is supported"],
+    ),
+    "a mirror for one of the roles that share a repository": (
+        Hosts().at("gpu1", nvidia_driver_repository_url=MIRROR, cuda_repository_url=MIRROR),
+        [
+            f"nvidia_driver_repository_url is '{MIRROR}', cuda_repository_url is '{MIRROR}', "
+            "dcgm_exporter_repository_url is unset for gpu1: these roles share NVIDIA's repository"
+        ],
     ),
     "no GPU node": (
         Hosts().group("gpu_nodes", []),

@@ -37,6 +37,23 @@ def test_ranks_sources_as_nccl_does(tmp_path: Path) -> None:
     assert (effective(found, "NCCL_DEBUG"), effective(found, "NCCL_PROTO")) == ("VERSION", None)
 
 
+def test_reads_the_users_own_file_before_the_machines(tmp_path: Path) -> None:
+    configuration, own, named = (tmp_path / name for name in ("nccl.conf", ".nccl.conf", "named"))
+    configuration.write_text("NCCL_DEBUG=WARN\nNCCL_IB_TC=106\n")
+    own.write_text("NCCL_DEBUG=INFO\n")
+    named.write_text("NCCL_DEBUG=TRACE\n")
+    home = str(tmp_path)
+    assert read_settings(str(configuration), {}, [], home) == [
+        Setting("NCCL_DEBUG", "INFO", str(own), True),
+        Setting("NCCL_DEBUG", "WARN", str(configuration), False),
+        Setting("NCCL_IB_TC", "106", str(configuration), True),
+    ]
+    found = read_settings(str(configuration), {"NCCL_CONF_FILE": str(named)}, [], home)
+    assert (found[1], effective(found, "NCCL_DEBUG")) == (Setting("NCCL_DEBUG", "TRACE", str(named), True), "TRACE")
+    assert effective(read_settings(str(configuration), {"NCCL_CONF_FILE": ""}, [], home), "NCCL_DEBUG") == "INFO"
+    assert effective(read_settings(str(configuration), {}, [], None), "NCCL_DEBUG") == "WARN"
+
+
 def test_has_no_setting_where_there_is_no_file(tmp_path: Path) -> None:
     assert read_settings(str(tmp_path / "none"), {}, []) == []
 

@@ -25,6 +25,7 @@ from tests.unit.hca_tree import hca
 
 def run_module(**arguments: Any) -> dict[str, Any]:
     """Run the module as Ansible does, in a process of its own, and return what it prints."""
+    arguments.setdefault("home", "/none/such")
     result = subprocess.run(
         [sys.executable, "-m", nccl_facts.__name__],
         input=json.dumps({"ANSIBLE_MODULE_ARGS": arguments}),

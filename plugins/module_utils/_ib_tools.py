@@ -1,0 +1,305 @@
+# Copyright: Contributors to the trainyard.cluster collection
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# PRIVATE to this collection: no promise is made to other code.
+"""InfiniBand and RoCE ports as the tools print them: ibstat, ibstatus, ibv_devinfo, show_gids, ibdev2netdev, rdma link.
+
+On a machine itself /sys says more (_hca.py); this is for what somebody saved, and for containers that see no /sys.
+Format: the tools of rdma-core 39 to 56 and of Mellanox OFED, and captures of their output.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+
+from ansible_collections.trainyard.cluster.plugins.module_utils._gpu_values import without_escapes
+from ansible_collections.trainyard.cluster.plugins.module_utils._hca import Gid
+
+_IBSTAT_CA = re.compile(r"^CA '([^']{1,64})'\s*$")
+_IBSTAT_PORT = re.compile(r"^\s+Port (\d{1,3}):\s*$")
+_IBSTATUS = re.compile(r"^Infiniband device '([^']{1,64})' port (\d{1,3}) status:\s*$")
+_DEVINFO = re.compile(r"^hca_id:\s*(\S{1,64})\s*$")
+_FIELD = re.compile(r"^\s+([A-Za-z][\w ]{0,40}?):\s*(.*?)\s*$")
+_GID = re.compile(r"^\s+GID\[\s*(\d{1,5})\]:\s*([0-9A-Fa-f:.]+)(?:,\s*(.*?))?\s*$")
+_SHOWN_GID = re.compile(
+    r"^(?P<hca>\S{1,64})\s+(?P<port>\d{1,3})\s+(?P<index>\d{1,5})\s+(?P<gid>[0-9A-Fa-f:]{7,39})"
+    r"(?:\s+(?P<ipv4>\d{1,3}(?:\.\d{1,3}){3}))?\s+v(?P<version>[12])(?:\s+(?P<netdev>\S+))?\s*$"
+)
+_NETDEV = re.compile(r"^(\S{1,64}) port (\d{1,3}) ==> (\S+) \((\w+)\)\s*$")
+_RDMA = re.compile(
+    r"^(?:\d+/\d+: |link )(?P<hca>[^/\s]{1,64})/(?P<port>\d{1,3}):? (?:.*?\b)?state (?P<state>\w+) "
+    r"physical_state (?P<physical>\w+)(?: netdev (?P<netdev>\S+))?"
+)
+_RATE = re.compile(r"^(\d{1,6}(?:\.\d{1,3})?)\b")
+_NUMBERED = re.compile(r"^(?:\d{1,3}: )?(?:PORT_)?([A-Za-z_]+)(?: \(\d{1,3}\))?$")
+_SPEED = re.compile(r"^(\d{1,4}(?:\.\d{1,3})?) Gbps")
+_WIDTH = re.compile(r"^(\d{1,2})X")
+_PHYSICAL = {"linkup": "LinkUp", "polling": "Polling", "disabled": "Disabled", "sleep": "Sleep"}
+
+
+class IbToolError(ValueError):
+    """The text is no output of the tool."""
+
+
+@dataclass(frozen=True)
+class IbPort:
+    """A port. None is: the tool doesn't print it.
+
+    state: ACTIVE, DOWN, INIT, ARMED. physical_state: LinkUp, Polling, Disabled. link_layer: InfiniBand or Ethernet.
+    """
+
+    name: str
+    port: int
+    state: str | None = None
+    physical_state: str | None = None
+    rate_gigabits_per_second: float | None = None
+    link_layer: str | None = None
+    lid: int | None = None
+    sm_lid: int | None = None
+    hca_type: str | None = None
+    firmware_version: str | None = None
+    guid: str | None = None
+    netdev: str | None = None
+    gids: list[Gid] = field(default_factory=list)
+
+
+def parse_ibstat(output: str) -> list[IbPort]:
+    """Read `ibstat`; an error message at its end costs no port that came before."""
+    return _parsed(output, "ibstat", _of_ibstat)
+
+
+def parse_ibstatus(output: str) -> list[IbPort]:
+    """Read `ibstatus`."""
+    return _parsed(output, "ibstatus", _of_ibstatus)
+
+
+def parse_devinfo(output: str) -> list[IbPort]:
+    """Read `ibv_devinfo`, with -v or without."""
+    return _parsed(output, "ibv_devinfo", _of_devinfo)
+
+
+def parse_gids(output: str) -> list[IbPort]:
+    """Read `show_gids`: the ports with their addresses, nothing else is known of them."""
+    return _parsed(output, "show_gids", _of_gids)
+
+
+def parse_netdevs(output: str) -> list[IbPort]:
+    """Read `ibdev2netdev` and `rdma link`, one or both of them: the ports with their interfaces and states."""
+    return _parsed(output, "ibdev2netdev or rdma link", _of_netdevs)
+
+
+def _parsed(output: str, tool: str, read: Callable[[list[str]], Iterator[IbPort]]) -> list[IbPort]:
+    lines = without_escapes(output).splitlines()
+    ports = list(read(lines))
+    if not ports:
+        first = next((line.strip() for line in lines if line.strip()), "(nothing)")
+        raise IbToolError(f"the output holds no port as {tool} prints it; it begins: {first[:120]}")
+    return ports
+
+
+def _of_ibstat(lines: list[str]) -> Iterator[IbPort]:
+    hca: IbPort | None = None
+    port: IbPort | None = None
+    for line in lines:
+        match = _IBSTAT_CA.match(line)
+        if match:
+            if port:
+                yield port
+            hca, port = IbPort(match[1], 0), None
+            continue
+        match = _IBSTAT_PORT.match(line)
+        if match and hca:
+            if port:
+                yield port
+            port = replace(hca, port=int(match[1]), gids=[])
+            continue
+        match = _FIELD.match(line)
+        if match is None or hca is None:
+            continue
+        name, value = match[1], match[2]
+        if port is None:
+            if name == "CA type":
+                hca = replace(hca, hca_type=value or None)
+            elif name == "Firmware version":
+                hca = replace(hca, firmware_version=value or None)
+        else:
+            port = _with_ibstat_field(port, name, value)
+    if port:
+        yield port
+
+
+def _with_ibstat_field(port: IbPort, name: str, value: str) -> IbPort:
+    if name == "State":
+        return replace(port, state=_state(value))
+    if name == "Physical state":
+        return replace(port, physical_state=_physical(value))
+    if name == "Rate":
+        return replace(port, rate_gigabits_per_second=_rate(value))
+    if name == "Base lid":
+        return replace(port, lid=_integer(value))
+    if name == "SM lid":
+        return replace(port, sm_lid=_integer(value))
+    if name == "Port GUID":
+        return replace(port, guid=value or None)
+    if name == "Link layer":
+        return replace(port, link_layer=value or None)
+    return port
+
+
+def _of_ibstatus(lines: list[str]) -> Iterator[IbPort]:
+    port: IbPort | None = None
+    for line in lines:
+        match = _IBSTATUS.match(line)
+        if match:
+            if port:
+                yield port
+            port = IbPort(match[1], int(match[2]))
+            continue
+        match = _FIELD.match(line)
+        if match is None or port is None:
+            continue
+        name, value = match[1], match[2]
+        if name == "state":
+            port = replace(port, state=_state(value))
+        elif name == "phys state":
+            port = replace(port, physical_state=_physical(value))
+        elif name == "rate":
+            port = replace(port, rate_gigabits_per_second=_rate(value))
+        elif name == "base lid":
+            port = replace(port, lid=_integer(value))
+        elif name == "sm lid":
+            port = replace(port, sm_lid=_integer(value))
+        elif name == "link_layer":
+            port = replace(port, link_layer=value or None)
+        elif name == "default gid":
+            port = replace(port, gids=[Gid(0, value, None, None)] if ":" in value else [])
+    if port:
+        yield port
+
+
+def _of_devinfo(lines: list[str]) -> Iterator[IbPort]:
+    hca: IbPort | None = None
+    port: IbPort | None = None
+    speed: float | None = None
+    for line in lines:
+        match = _DEVINFO.match(line)
+        if match:
+            if port:
+                yield port
+            hca, port = IbPort(match[1], 0), None
+            continue
+        if hca is None:
+            continue
+        match = _GID.match(line)
+        if match:
+            if port:
+                port.gids.append(_gid(int(match[1]), match[2], match[3], port.link_layer))
+            continue
+        match = _FIELD.match(line)
+        if match is None:
+            continue
+        name, value = match[1], match[2]
+        if name == "port" and value.isascii() and value.isdecimal():
+            if port:
+                yield port
+            port, speed = replace(hca, port=int(value[:5]), gids=[]), None
+        elif port is None:
+            if name == "fw_ver":
+                hca = replace(hca, firmware_version=value or None)
+            elif name == "vendor_part_id":
+                hca = replace(hca, hca_type=f"MT{value}" if len(value) == len("4129") else None)
+        elif name == "state":
+            port = replace(port, state=_state(value))
+        elif name == "phys_state":
+            port = replace(port, physical_state=_physical(value))
+        elif name == "port_lid":
+            port = replace(port, lid=_integer(value))
+        elif name == "sm_lid":
+            port = replace(port, sm_lid=_integer(value))
+        elif name == "link_layer":
+            port = replace(port, link_layer=value or None)
+        elif name == "active_width":
+            width = _WIDTH.match(value)
+            speed = float(width[1]) if width else None
+        elif name == "active_speed":
+            lane = _SPEED.match(value)
+            if lane and speed:
+                port = replace(port, rate_gigabits_per_second=speed * float(lane[1]))
+    if port:
+        yield port
+
+
+def _gid(index: int, printed: str, kind: str | None, link_layer: str | None) -> Gid:
+    """Return the address as /sys writes it: eight groups of four digits."""
+    try:
+        address = ipaddress.IPv6Address(printed).exploded
+    except ValueError:
+        address = printed
+    known = kind or None
+    if known in {"IB/RoCE v1", None}:
+        known = "RoCE v1" if link_layer == "Ethernet" and known else "IB" if link_layer == "InfiniBand" else None
+    return Gid(index, address, known, None)
+
+
+def _of_gids(lines: list[str]) -> Iterator[IbPort]:
+    ports: dict[tuple[str, int], IbPort] = {}
+    for line in lines:
+        match = _SHOWN_GID.match(line)
+        if match:
+            key = (match["hca"], int(match["port"]))
+            port = ports.setdefault(key, IbPort(key[0], key[1], netdev=match["netdev"]))
+            port.gids.append(Gid(int(match["index"]), match["gid"], f"RoCE v{match['version']}", match["netdev"]))
+    yield from ports.values()
+
+
+def _of_netdevs(lines: list[str]) -> Iterator[IbPort]:
+    ports: dict[tuple[str, int], IbPort] = {}
+    for line in lines:
+        match = _NETDEV.match(line)
+        if match:
+            key = (match[1], int(match[2]))
+            state = "ACTIVE" if match[4].lower() == "up" else "DOWN"
+            port = ports.get(key, IbPort(*key))
+            ports[key] = replace(port, netdev=match[3], state=port.state or state)
+            continue
+        match = _RDMA.match(line)
+        if match:
+            key = (match["hca"], int(match["port"]))
+            port = ports.get(key, IbPort(*key))
+            ports[key] = replace(
+                port,
+                netdev=match["netdev"] or port.netdev,
+                state=_state(match["state"]),
+                physical_state=_physical(match["physical"]),
+            )
+    yield from ports.values()
+
+
+def _state(printed: str) -> str | None:
+    match = _NUMBERED.match(printed)
+    if match is None:
+        return None
+    word = match[1].upper()
+    return {"INITIALIZING": "INIT", "INITIALIZE": "INIT", "ARM": "ARMED"}.get(word, word)
+
+
+def _physical(printed: str) -> str | None:
+    match = _NUMBERED.match(printed)
+    if match is None:
+        return None
+    word = match[1].replace("_", "")
+    return _PHYSICAL.get(word.lower(), match[1])
+
+
+def _rate(printed: str) -> float | None:
+    match = _RATE.match(printed)
+    return float(match[1]) if match else None
+
+
+def _integer(printed: str) -> int | None:
+    try:
+        return int(printed[:20], 0)
+    except ValueError:
+        return None
