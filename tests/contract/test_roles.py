@@ -141,6 +141,16 @@ def test_packages_go_through_common(role: Path) -> None:
 
 
 @each_role
+def test_what_a_role_works_out_is_not_validated_under_another_role_s_tag(role: Path) -> None:
+    """Ansible tags its validation of an imported role `always`: with --tags for another role it would run all the same,
+    with variables that the skipped tasks never set."""
+    for path, task in tasks_of(role / "tasks"):
+        imported = task.get("ansible.builtin.import_role", {})
+        if imported.get("tasks_from") in {"packages", "repository", "nvidia_repository", "distribution_components"}:
+            assert imported.get("rolespec_validate") is False, f"{path}: {task['name']}"
+
+
+@each_role
 def test_handlers_are_named_for_what_they_do(role: Path) -> None:
     for path, task in tasks_of(role / "handlers"):
         if "block" not in task:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -14,6 +15,7 @@ from tests.simulator.engine import SimulatorError
 from tests.simulator.hosts import Instance
 
 HOSTS = {"ctl", "gpu1", "gpu2", "backup1"}
+GPUS = 8  # of a node
 USER = "trainer"
 
 # Run by a job: opens each GPU's device file. A permitted open reaches the driver, which isn't there (ENXIO);
@@ -62,6 +64,21 @@ def sleeping_job(cluster: Cluster) -> Iterator[str]:
     wait_for(cluster, f"squeue --noheader --jobs={job} --format=%T", "RUNNING")
     yield job
     on(cluster, f"scancel {job}")
+
+
+def eventually(condition: Callable[[], bool], seconds: int = 60) -> bool:
+    """Whether it comes true in time."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if condition():
+            return True
+        time.sleep(1)
+    return False
+
+
+def fires(cluster: Cluster, **labels: str) -> bool:
+    """Whether an alert with these labels is active at Alertmanager."""
+    return any(labels.items() <= alert.items() for alert in cluster.alerts())
 
 
 def wait_for(cluster: Cluster, command: str, wanted: str, seconds: int = 60) -> str:
@@ -136,6 +153,86 @@ def test_the_backup_is_identical_by_checksum(cluster: Cluster, training: Trainin
     assert copy.endswith("/".join(training.checkpoint.split("/")[-2:]))
 
 
+def test_prometheus_has_the_gpus_of_all_nodes_and_the_metrics_of_all_hosts(cluster: Cluster) -> None:
+    temperatures = cluster.series("DCGM_FI_DEV_GPU_TEMP")
+    assert {(labels["instance"], labels["gpu"]) for labels, _value in temperatures} == {
+        (node, str(gpu)) for node in ("gpu1", "gpu2") for gpu in range(GPUS)
+    }
+    assert all(20 < value < 90 for _labels, value in temperatures), temperatures
+    uuids = {labels["UUID"] for labels, _value in temperatures}
+    assert len(uuids) == 2 * GPUS
+    assert {labels["nodename"] for labels, _value in cluster.series("node_uname_info")} == HOSTS
+
+
+def test_a_hot_gpu_fires_its_alert_which_clears_when_it_cooled_down(cluster: Cluster) -> None:
+    alert = {"alertname": "GpuHot", "instance": "gpu1", "gpu": "3"}
+    cluster.on("gpu1", "simgpu set 3 temperature=95")
+    try:
+        assert eventually(lambda: fires(cluster, **alert)), cluster.alerts()
+        assert not [labels for labels in cluster.alerts() if labels["alertname"] == "GpuHot" and labels["gpu"] != "3"]
+    finally:
+        cluster.on("gpu1", "simgpu set 3 temperature=")
+    assert eventually(lambda: not fires(cluster, **alert), seconds=120), cluster.alerts()
+
+
+def test_an_xid_fires_its_alert(cluster: Cluster) -> None:
+    cluster.on("gpu2", "simgpu xid 5 79")
+    assert eventually(lambda: fires(cluster, alertname="GpuXid", instance="gpu2", gpu="5")), cluster.alerts()
+
+
+def test_two_containers_see_a_gpu_each_and_a_third_device_is_refused(cluster: Cluster) -> None:
+    mirror = json.loads(cluster.instance.mirror.read_text())
+    image = mirror["images"]["nvidia/cuda"]
+    name = f"{mirror['registry']}/nvidia/cuda@{image['digest']}"
+    cluster.on("gpu1", f"docker pull --quiet {name}")
+    assert image["digest"] in cluster.on("gpu1", f"docker image inspect --format '{{{{.RepoDigests}}}}' {name}")
+    run = "docker run --rm --device nvidia.com/gpu={} " + name
+    seen = [cluster.on("gpu1", f"{run.format(gpu)} nvidia-smi -L").splitlines() for gpu in (0, 1)]
+    assert [len(lines) for lines in seen] == [1, 1]
+    uuids = [re.findall(r"UUID: (GPU-[0-9a-f-]+)", lines[0]) for lines in seen]
+    assert uuids[0] != uuids[1]
+    with pytest.raises(SimulatorError, match="Operation not permitted"):
+        cluster.on("gpu1", f"{run.format(0)} sh -c 'mknod /dev/nvidia2 c 195 2 && exec 3<>/dev/nvidia2'")
+
+
+@pytest.mark.parametrize(
+    ("role", "variables", "sentence"),
+    [
+        (
+            "docker_nvidia",
+            {"docker_nvidia_repository_url": "http://mirror/broken/wrong-key/docker/linux"},
+            "docker_nvidia_repository_key_fingerprint: gpu1 can't use Docker at http://mirror/broken/wrong-key/docker/linux"
+            "/debian for trixie: it is signed with another key",
+        ),
+        (
+            "docker_nvidia",
+            {"docker_nvidia_repository_url": "http://mirror/nothing-here"},
+            "docker_nvidia_repository_url: gpu1 can't get the key of Docker from http://mirror/nothing-here/debian/gpg: it "
+            "can't be fetched (404 Not Found",
+        ),
+        ("cuda", {"cuda_extra_packages": ["cuda-nothing"]}, "The package sources of gpu1 have no cuda-nothing"),
+    ],
+    ids=["wrong key", "not found", "missing package"],
+)
+def test_a_faulty_repository_is_one_sentence_and_leaves_apt_usable(
+    cluster: Cluster, role: str, variables: dict[str, object], sentence: str
+) -> None:
+    arguments = ("--limit", "gpu1", "--tags", role, "--extra-vars", json.dumps(variables))
+    status, output = cluster.playbook("gpu_nodes", *arguments)
+    assert status == 2, output[-4000:]
+    assert recap(output)["gpu1"]["failed"] == 1
+    assert recap(output)["gpu1"]["changed"] == 0, changed(output)
+    assert sentence in re.sub(r"\s+", " ", output).replace("''", "'")
+    cluster.on("gpu1", "apt-get update --error-on=any")
+
+
+def test_one_part_can_be_done_alone(cluster: Cluster) -> None:
+    """By its tag; what the other roles' tasks would have found out isn't there then."""
+    status, output = cluster.playbook("site", "--tags", "verify")
+    assert status == 0, output[-4000:]
+    assert all(counts["changed"] == 0 for counts in recap(output).values()), changed(output)
+
+
 def test_a_second_run_changes_nothing_and_disturbs_no_job(cluster: Cluster, sleeping_job: str) -> None:
     before = on(
         cluster, f"scontrol show job {sleeping_job} | grep -o 'StartTime=[^ ]*\\|Restarts=[^ ]*\\|NodeList=gpu.*'"
@@ -174,12 +271,15 @@ def test_a_node_that_is_down_holds_up_nobody_and_is_welcome_back(cluster: Cluste
         assert status != 0, "Ansible must say that a host was unreachable"
         for host in HOSTS - {"gpu2"}:
             assert (counts[host]["failed"], counts[host]["changed"]) == (0, 0), output[-4000:]
+        assert eventually(lambda: fires(cluster, alertname="NodeDown", instance="gpu2")), cluster.alerts()
+        assert not fires(cluster, alertname="ExporterDown", instance="gpu2")
     finally:
         cluster.instance.start("gpu2")
     status, output = cluster.playbook("site")
     assert status == 0, output[-4000:]
     wait_for(cluster, "sinfo --Node --noheader --nodes=gpu2 --format=%T", "idle")
     assert on(cluster, "srun --nodelist=gpu2 hostname") == "gpu2"
+    assert eventually(lambda: not fires(cluster, alertname="NodeDown", instance="gpu2")), cluster.alerts()
 
 
 def test_a_machine_that_resolves_its_own_name_to_loopback_is_named_before_any_change(cluster: Cluster) -> None:

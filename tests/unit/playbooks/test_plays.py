@@ -6,11 +6,16 @@ from typing import Any
 
 import pytest
 from ansible_collections.trainyard.cluster.plugins.filter.role_options import role_options
+from ansible_collections.trainyard.cluster.plugins.module_utils import _inventory
 
 from tests.contract.places import ROOT, load
 
 WIRING = load(ROOT / "playbooks/vars/wiring.yml")
-PLAYS = {path.stem: play for path in sorted((ROOT / "playbooks/plays").glob("*.yml")) for play in load(path)}
+PLAYS = {
+    f"{path.stem}: {play['name']}": play
+    for path in sorted((ROOT / "playbooks/plays").glob("*.yml"))
+    for play in load(path)
+}
 
 
 def tasks_of(part: dict[str, Any]) -> list[dict[str, Any]]:
@@ -45,6 +50,12 @@ def test_what_is_wired_is_listed_and_is_an_option_of_a_role() -> None:
     wired = [name for name in WIRING if not name.startswith("__") and name != "cluster_shared_directory"]
     assert sorted(wired) == sorted(WIRING["__site_wired"])
     assert set(wired) <= set(role_options(roles))
+
+
+def test_scrape_targets_have_the_roles_own_ports() -> None:
+    options = role_options(["node_exporter", "dcgm_exporter"])
+    assert options["node_exporter_port"]["default"] == _inventory.NODE_EXPORTER_PORT
+    assert options["dcgm_exporter_port"]["default"] == _inventory.DCGM_EXPORTER_PORT
 
 
 def test_null_is_unset_where_it_is_wired() -> None:
