@@ -207,8 +207,9 @@ def test_two_containers_see_a_gpu_each_and_a_third_device_is_refused(cluster: Cl
         (
             "docker_nvidia",
             {"docker_nvidia_repository_url": "http://mirror/nothing-here"},
-            "docker_nvidia_repository_url: gpu1 can't get the key of Docker from http://mirror/nothing-here/debian/gpg: it "
-            "can't be fetched (404 Not Found",
+            "docker_nvidia_repository_url: gpu1 can't get the key of Docker from "
+            "http://mirror/nothing-here/debian/gpg: "
+            "it can't be fetched (404 Not Found",
         ),
         ("cuda", {"cuda_extra_packages": ["cuda-nothing"]}, "The package sources of gpu1 have no cuda-nothing"),
     ],
