@@ -234,7 +234,8 @@ def _of_devinfo(lines: list[str]) -> Iterator[IbPort]:
 def _gid(index: int, printed: str, kind: str | None, link_layer: str | None) -> Gid:
     """Return the address as /sys writes it: eight groups of four digits."""
     try:
-        address = ipaddress.IPv6Address(printed).exploded
+        # Not .exploded: from Python 3.13 on it writes the end of an IPv4-mapped address with points.
+        address = ipaddress.IPv6Address(printed).packed.hex(":", 2)
     except ValueError:
         address = printed
     known = kind or None
