@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from ansible_collections.trainyard.cluster.plugins.module_utils._gpu_values import without_escapes
 from ansible_collections.trainyard.cluster.plugins.module_utils._hca import Gid
@@ -125,27 +126,9 @@ def _of_ibstat(lines: list[str]) -> Iterator[IbPort]:
             elif name == "Firmware version":
                 hca = replace(hca, firmware_version=value or None)
         else:
-            port = _with_ibstat_field(port, name, value)
+            port = _with_field(port, _IBSTAT_FIELDS, name, value)
     if port:
         yield port
-
-
-def _with_ibstat_field(port: IbPort, name: str, value: str) -> IbPort:
-    if name == "State":
-        return replace(port, state=_state(value))
-    if name == "Physical state":
-        return replace(port, physical_state=_physical(value))
-    if name == "Rate":
-        return replace(port, rate_gigabits_per_second=_rate(value))
-    if name == "Base lid":
-        return replace(port, lid=_integer(value))
-    if name == "SM lid":
-        return replace(port, sm_lid=_integer(value))
-    if name == "Port GUID":
-        return replace(port, guid=value or None)
-    if name == "Link layer":
-        return replace(port, link_layer=value or None)
-    return port
 
 
 def _of_ibstatus(lines: list[str]) -> Iterator[IbPort]:
@@ -160,21 +143,7 @@ def _of_ibstatus(lines: list[str]) -> Iterator[IbPort]:
         match = _FIELD.match(line)
         if match is None or port is None:
             continue
-        name, value = match[1], match[2]
-        if name == "state":
-            port = replace(port, state=_state(value))
-        elif name == "phys state":
-            port = replace(port, physical_state=_physical(value))
-        elif name == "rate":
-            port = replace(port, rate_gigabits_per_second=_rate(value))
-        elif name == "base lid":
-            port = replace(port, lid=_integer(value))
-        elif name == "sm lid":
-            port = replace(port, sm_lid=_integer(value))
-        elif name == "link_layer":
-            port = replace(port, link_layer=value or None)
-        elif name == "default gid":
-            port = replace(port, gids=[Gid(0, value, None, None)] if ":" in value else [])
+        port = _with_field(port, _IBSTATUS_FIELDS, match[1], match[2])
     if port:
         yield port
 
@@ -210,16 +179,6 @@ def _of_devinfo(lines: list[str]) -> Iterator[IbPort]:
                 hca = replace(hca, firmware_version=value or None)
             elif name == "vendor_part_id":
                 hca = replace(hca, hca_type=f"MT{value}" if len(value) == len("4129") else None)
-        elif name == "state":
-            port = replace(port, state=_state(value))
-        elif name == "phys_state":
-            port = replace(port, physical_state=_physical(value))
-        elif name == "port_lid":
-            port = replace(port, lid=_integer(value))
-        elif name == "sm_lid":
-            port = replace(port, sm_lid=_integer(value))
-        elif name == "link_layer":
-            port = replace(port, link_layer=value or None)
         elif name == "active_width":
             width = _WIDTH.match(value)
             speed = float(width[1]) if width else None
@@ -227,6 +186,8 @@ def _of_devinfo(lines: list[str]) -> Iterator[IbPort]:
             lane = _SPEED.match(value)
             if lane and speed:
                 port = replace(port, rate_gigabits_per_second=speed * float(lane[1]))
+        else:
+            port = _with_field(port, _DEVINFO_FIELDS, name, value)
     if port:
         yield port
 
@@ -304,3 +265,46 @@ def _integer(printed: str) -> int | None:
         return int(printed[:20], 0)
     except ValueError:
         return None
+
+
+def _with_field(port: IbPort, fields: Mapping[str, tuple[str, Callable[[str], Any]]], name: str, value: str) -> IbPort:
+    if name not in fields:
+        return port
+    attribute, read = fields[name]
+    return replace(port, **{attribute: read(value)})
+
+
+def _words(value: str) -> str | None:
+    return value or None
+
+
+def _default_gid(value: str) -> list[Gid]:
+    return [Gid(0, value, None, None)] if ":" in value else []
+
+
+# What each tool calls a field of a port, the attribute that it is, and how its value is read.
+_IBSTAT_FIELDS = {
+    "State": ("state", _state),
+    "Physical state": ("physical_state", _physical),
+    "Rate": ("rate_gigabits_per_second", _rate),
+    "Base lid": ("lid", _integer),
+    "SM lid": ("sm_lid", _integer),
+    "Port GUID": ("guid", _words),
+    "Link layer": ("link_layer", _words),
+}
+_IBSTATUS_FIELDS = {
+    "state": ("state", _state),
+    "phys state": ("physical_state", _physical),
+    "rate": ("rate_gigabits_per_second", _rate),
+    "base lid": ("lid", _integer),
+    "sm lid": ("sm_lid", _integer),
+    "link_layer": ("link_layer", _words),
+    "default gid": ("gids", _default_gid),
+}
+_DEVINFO_FIELDS = {
+    "state": ("state", _state),
+    "phys_state": ("physical_state", _physical),
+    "port_lid": ("lid", _integer),
+    "sm_lid": ("sm_lid", _integer),
+    "link_layer": ("link_layer", _words),
+}
