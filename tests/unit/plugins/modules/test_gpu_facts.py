@@ -2,9 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -22,22 +19,12 @@ from ansible_collections.trainyard.cluster.plugins.module_utils._gpu_smi import 
 )
 from ansible_collections.trainyard.cluster.plugins.modules import gpu_facts
 
+from tests.unit import modules
 from tests.unit.captures import fixture
 
 
 def run_module(**arguments: Any) -> dict[str, Any]:
-    """Run the module as Ansible does, in a process of its own, and return what it prints."""
-    result = subprocess.run(
-        [sys.executable, "-m", gpu_facts.__name__],
-        input=json.dumps({"ANSIBLE_MODULE_ARGS": arguments}),
-        env={"PYTHONPATH": ":".join(path for path in sys.path if path), "PATH": "/usr/bin:/bin"},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
-    returned: dict[str, Any] = json.loads(result.stdout)
-    return returned
+    return modules.run_module(gpu_facts, arguments)
 
 
 def fake_nvidia_smi(folder: Path, script: str) -> str:

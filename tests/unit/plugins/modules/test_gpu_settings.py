@@ -9,7 +9,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
@@ -21,6 +20,7 @@ from ansible_collections.trainyard.cluster.plugins.module_utils._gpu_settings im
 from ansible_collections.trainyard.cluster.plugins.modules import gpu_settings
 
 from tests.simulator.gpu import debian, library, profile
+from tests.unit import modules
 from tests.unit.simulator.test_gpu_nvidia_smi import AS_ROOT, CACHE, Bench, start
 
 RunModule = Callable[..., dict[str, Any]]
@@ -47,17 +47,7 @@ def bench(tmp_path: Path, program: Path) -> Bench:
 def run_module(bench: Bench, tmp_path: Path) -> RunModule:
     def run(**arguments: Any) -> dict[str, Any]:
         wanted = {"nvidia_smi": str(bench.program), "root": str(tmp_path), **arguments}
-        result = subprocess.run(
-            [*AS_ROOT, sys.executable, "-m", gpu_settings.__name__],
-            input=json.dumps({"ANSIBLE_MODULE_ARGS": wanted}),
-            env={**bench.environment, "PYTHONPATH": ":".join(path for path in sys.path if path)},
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=60,
-        )
-        returned: dict[str, Any] = json.loads(result.stdout)
-        return returned
+        return modules.run_module(gpu_settings, wanted, bench.environment, AS_ROOT)
 
     return run
 

@@ -2,9 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -20,23 +17,12 @@ from ansible_collections.trainyard.cluster.plugins.module_utils._nccl_recommende
 from ansible_collections.trainyard.cluster.plugins.module_utils._nccl_settings import Setting
 from ansible_collections.trainyard.cluster.plugins.modules import nccl_facts
 
+from tests.unit import modules
 from tests.unit.hca_tree import hca
 
 
 def run_module(**arguments: Any) -> dict[str, Any]:
-    """Run the module as Ansible does, in a process of its own, and return what it prints."""
-    arguments.setdefault("home", "/none/such")
-    result = subprocess.run(
-        [sys.executable, "-m", nccl_facts.__name__],
-        input=json.dumps({"ANSIBLE_MODULE_ARGS": arguments}),
-        env={"PYTHONPATH": ":".join(path for path in sys.path if path), "PATH": "/usr/bin:/bin"},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
-    returned: dict[str, Any] = json.loads(result.stdout)
-    return returned
+    return modules.run_module(nccl_facts, {"home": "/none/such", **arguments})
 
 
 def test_returns_facts(tmp_path: Path) -> None:

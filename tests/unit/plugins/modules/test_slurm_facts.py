@@ -2,9 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -23,6 +20,7 @@ from ansible_collections.trainyard.cluster.plugins.module_utils._slurm_records i
 from ansible_collections.trainyard.cluster.plugins.module_utils._slurm_values import Gres
 from ansible_collections.trainyard.cluster.plugins.modules import slurm_facts
 
+from tests.unit import modules
 from tests.unit.captures import FIXTURES
 
 COMMAND = """#!/bin/sh
@@ -40,25 +38,10 @@ esac
 
 
 def run_module(folder: Path, environment: dict[str, str] | None = None, **arguments: Any) -> dict[str, Any]:
-    """Run the module as Ansible does, in a process of its own, and return what it prints."""
     for name in ("scontrol", "squeue"):
         (folder / name).write_text(COMMAND.format(fixtures=FIXTURES / "slurm"))
         (folder / name).chmod(0o755)
-    result = subprocess.run(
-        [sys.executable, "-m", slurm_facts.__name__],
-        input=json.dumps({"ANSIBLE_MODULE_ARGS": arguments}),
-        env={
-            "PYTHONPATH": ":".join(path for path in sys.path if path),
-            "PATH": f"{folder}:/usr/bin:/bin",
-            **(environment or {}),
-        },
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
-    returned: dict[str, Any] = json.loads(result.stdout)
-    return returned
+    return modules.run_module(slurm_facts, arguments, {"PATH": f"{folder}:/usr/bin:/bin", **(environment or {})})
 
 
 def test_returns_facts(tmp_path: Path) -> None:

@@ -2,9 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -13,6 +10,8 @@ import pytest
 import yaml
 from ansible_collections.trainyard.cluster.plugins.module_utils._slurm_node import NodeResult
 from ansible_collections.trainyard.cluster.plugins.modules import slurm_node
+
+from tests.unit import modules
 
 # A controller with one idle node, whose state is a file.
 COMMAND = """#!/bin/sh
@@ -38,18 +37,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def run_module(folder: Path, **arguments: Any) -> dict[str, Any]:
-    """Run the module as Ansible does, in a process of its own, and return what it prints."""
-    result = subprocess.run(
-        [sys.executable, "-m", slurm_node.__name__],
-        input=json.dumps({"ANSIBLE_MODULE_ARGS": arguments}),
-        env={"PYTHONPATH": ":".join(path for path in sys.path if path), "PATH": f"{folder}:/usr/bin:/bin"},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
-    returned: dict[str, Any] = json.loads(result.stdout)
-    return returned
+    return modules.run_module(slurm_node, arguments, {"PATH": f"{folder}:/usr/bin:/bin"})
 
 
 def test_drains_and_resumes_once(folder: Path) -> None:

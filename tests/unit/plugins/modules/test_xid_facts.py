@@ -2,9 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -16,20 +13,11 @@ from ansible_collections.trainyard.cluster.plugins.module_utils._xid_catalogue i
 from ansible_collections.trainyard.cluster.plugins.module_utils._xid_facts import Group, Verdict, XidFacts
 from ansible_collections.trainyard.cluster.plugins.modules import xid_facts
 
+from tests.unit import modules
+
 
 def run_module(**arguments: Any) -> dict[str, Any]:
-    """Run the module as Ansible does, in a process of its own, and return what it prints."""
-    result = subprocess.run(
-        [sys.executable, "-m", xid_facts.__name__],
-        input=json.dumps({"ANSIBLE_MODULE_ARGS": arguments}),
-        env={"PYTHONPATH": ":".join(path for path in sys.path if path), "PATH": "/usr/bin:/bin"},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
-    returned: dict[str, Any] = json.loads(result.stdout)
-    return returned
+    return modules.run_module(xid_facts, arguments)
 
 
 def test_returns_facts(tmp_path: Path) -> None:
