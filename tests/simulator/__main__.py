@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 from .engine import SimulatorError
-from .hosts import CLUSTER, NETWORKS, Host, Instance
+from .hosts import CLUSTER, NETWORKS, Host, Instance, purge
 
 
 def main() -> int:
@@ -29,6 +29,7 @@ def main() -> int:
         command = commands.add_parser(name, help=text)
         command.add_argument("instance", choices=NETWORKS)
         command.add_argument("host")
+    commands.add_parser("purge", help="remove all hosts, images, cached packages and everything else of the simulator")
     command = commands.add_parser("status", help="list instances and hosts")
     command = commands.add_parser("ssh", help="log in to a host, or run a command there")
     command.add_argument("instance", choices=NETWORKS)
@@ -47,6 +48,9 @@ def _act(arguments: argparse.Namespace) -> int:
         from .cluster import make_cluster  # noqa: PLC0415 # needs Ansible and rich, which the other commands do without
 
         return make_cluster()
+    if arguments.command == "purge":
+        purge()
+        return 0
     if arguments.command == "status":
         for name in NETWORKS:
             instance = Instance(name)

@@ -25,6 +25,7 @@ from pathlib import Path
 
 # Images, hosts and cached packages are the machine's, not the checkout's: a second clone need not build them again.
 STATE = Path("/var/lib/trainyard-sim")
+RUNTIME = Path("/run/trainyard-sim")
 FILES = Path(__file__).parent / "files"
 _CGROUPS = Path("/sys/fs/cgroup")
 _PROCESS = Path("/proc/self")
@@ -56,6 +57,17 @@ def locked(name: str) -> Iterator[None]:
     with open(STATE / f"{name}.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
+
+
+def remove_state() -> None:
+    """Remove everything on the disk, and the mounts that would keep it there. No host may be up."""
+    mounts = [line.split()[4] for line in (_PROCESS / "mountinfo").read_text().splitlines()]
+    for mount in reversed(mounts):
+        if STATE in Path(mount).parents:
+            run(["umount", mount])
+    for folder in (STATE, RUNTIME):
+        if folder.exists():
+            shutil.rmtree(folder)
 
 
 def _succeeds(command: Sequence[str]) -> bool:
@@ -155,7 +167,7 @@ class Podman:
 
     def command(self, *arguments: str | Path) -> list[str]:
         """The whole command line for a podman command."""
-        storage = ["--root", str(STATE / "storage"), "--runroot", "/run/trainyard-sim", "--storage-driver", "overlay"]
+        storage = ["--root", str(STATE / "storage"), "--runroot", str(RUNTIME), "--storage-driver", "overlay"]
         environment = ["env", f"CONTAINERS_CONF={self._configuration}"]
         return [*self._prefix, *environment, "podman", *storage, *(str(argument) for argument in arguments)]
 

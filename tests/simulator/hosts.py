@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from . import gpu, images, packages, vendor
-from .engine import STATE, Podman, SimulatorError, locked
+from .engine import STATE, Podman, SimulatorError, locked, remove_state
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 # Parts of 198.18.0.0/24, the range set aside for benchmarks: a user's cluster, hosts for trying things out, and the
@@ -106,7 +106,7 @@ class Instance:
         """Boot the hosts that aren't up and whole, beside those that are. Returns the names of the new ones."""
         wanted = list(wanted)
         with locked(self.name):
-            self._refuse_another_checkout()
+            self.refuse_another_checkout()
             packages.start_cache()
             self._ensure_network()
             self.shared.mkdir(mode=0o755, parents=True, exist_ok=True)
@@ -182,7 +182,7 @@ class Instance:
     def _remove(self, host: str) -> None:
         self.podman("rm", "--force", "--time", "0", "--ignore", "--volumes", self._container(host))
 
-    def _refuse_another_checkout(self) -> None:
+    def refuse_another_checkout(self) -> None:
         """Two checkouts can't share a network; one whose hosts are gone leaves no claim."""
         record = self._load()
         if record.owner == str(CHECKOUT):
@@ -269,3 +269,18 @@ class Instance:
         )
         self.ssh_config.parent.mkdir(parents=True, exist_ok=True)
         self.ssh_config.write_text("\n".join([*stanzas, common]))
+
+
+def purge() -> None:
+    """Remove the hosts of this checkout, the package cache and everything that is kept on the disk.
+
+    Raises SimulatorError, with nothing removed, where hosts of another checkout are up.
+    """
+    instances = [Instance(name) for name in NETWORKS]
+    for instance in instances:
+        instance.refuse_another_checkout()
+    for instance in instances:
+        instance.down()
+    packages.stop_cache()
+    packages.forget_address()
+    remove_state()

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 import socket
 import subprocess
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +18,9 @@ from .engine import STATE, SimulatorError, run
 CACHE_ADDRESS = "198.18.0.254"
 CACHE_PORT = 3142
 CACHE_URL = f"http://{CACHE_ADDRESS}:{CACHE_PORT}"
+_CONFIGURATION = STATE / "apt-cacher-ng"
+_COMMAND = ["apt-cacher-ng", "-c", str(_CONFIGURATION)]
+_PROCESSES = Path("/proc")
 
 
 @dataclass(frozen=True)
@@ -69,7 +75,9 @@ def start_cache() -> None:
     """Start apt-cacher-ng in front of the mirror unless it runs already; packages are kept between runs."""
     _give_loopback_the_address()
     if _answers():
-        return
+        if _CONFIGURATION.exists():
+            return
+        stop_cache()  # its folders were removed under it, so it can keep nothing
     cache, logs = STATE / "packages", STATE / "log"
     for folder in (cache, logs):
         folder.mkdir(exist_ok=True)
@@ -83,12 +91,11 @@ def start_cache() -> None:
         "ExThreshold": 30,  # days that an unused package is kept
         "PassThroughPattern": r"^[^/]+:443$",  # a mirror over TLS works, uncached
     }
-    configuration = STATE / "apt-cacher-ng"
-    configuration.mkdir(exist_ok=True)
-    (configuration / "acng.conf").write_text("".join(f"{key}: {value}\n" for key, value in settings.items()))
+    _CONFIGURATION.mkdir(exist_ok=True)
+    (_CONFIGURATION / "acng.conf").write_text("".join(f"{key}: {value}\n" for key, value in settings.items()))
     with open(logs / "apt-cacher-ng.out", "ab") as output:
         subprocess.Popen(
-            ["apt-cacher-ng", "-c", str(configuration)],
+            _COMMAND,
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
@@ -99,6 +106,34 @@ def start_cache() -> None:
             return
         time.sleep(0.1)
     raise SimulatorError(f"the package cache didn't start; see {logs}/apt-cacher-ng.out")
+
+
+def stop_cache() -> None:
+    """End the cache and wait until it is gone; what it keeps stays on the disk."""
+    for process in _cache_processes():
+        os.kill(process, signal.SIGTERM)
+    for _ in range(50):
+        if not any(_cache_processes()):
+            return
+        time.sleep(0.1)
+    raise SimulatorError(f"the package cache doesn't end; end process {next(_cache_processes())} and try again")
+
+
+def _cache_processes() -> Iterator[int]:
+    """The caches that this module started, from whichever checkout."""
+    for command in _PROCESSES.glob("[0-9]*/cmdline"):
+        try:
+            words = command.read_bytes().split(b"\0")
+        except OSError:  # it has ended since
+            continue
+        if [os.fsdecode(word) for word in words[:3]] == _COMMAND:
+            yield int(command.parent.name)
+
+
+def forget_address() -> None:
+    """Take the cache's address from the loopback interface."""
+    if CACHE_ADDRESS in run(["ip", "-4", "address", "show", "dev", "lo"]).stdout:
+        run(["ip", "address", "delete", f"{CACHE_ADDRESS}/32", "dev", "lo"])
 
 
 def _give_loopback_the_address() -> None:

@@ -74,3 +74,22 @@ def test_takes_rlimits_away_where_they_cannot_be_raised(machine: Path) -> None:
     wrapper = machine / "state/runc-without-rlimits"
     assert f'sim = ["{wrapper}"]' in configuration()
     assert "@RUNC@" not in wrapper.read_text()
+
+
+def test_state_is_removed_with_the_mounts_in_it_the_inner_ones_first(
+    machine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state, runtime = machine / "state", machine / "runtime"
+    monkeypatch.setattr(engine, "RUNTIME", runtime)
+    for folder in (state / "storage", runtime):
+        folder.mkdir()
+    places = ["/", f"{state}-of-another", f"{state}/storage", f"{state}/storage/overlay"]
+    lines = [f"{number} 1 254:0 / {place} rw - ext4 /dev/vda rw\n" for number, place in enumerate(places)]
+    (machine / "process/mountinfo").write_text("".join(lines))
+    commands = []
+    monkeypatch.setattr(engine, "run", commands.append)
+    engine.remove_state()
+    assert commands == [["umount", f"{state}/storage/overlay"], ["umount", f"{state}/storage"]]
+    assert not state.exists()
+    assert not runtime.exists()
+    assert (machine / "process").exists()

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import os
+import signal
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -101,6 +104,29 @@ def test_says_what_to_do_where_apt_knows_no_debian(monkeypatch: pytest.MonkeyPat
     answer(monkeypatch, ["Ubuntu|noble|http://mirror.example/ubuntu/"])
     with pytest.raises(SimulatorError, match="run apt-get update"):
         packages.machine_mirror()
+
+
+def test_a_package_cache_without_its_folders_is_ended(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    cache = ["sleep", "600", "0"]
+    monkeypatch.setattr(packages, "_COMMAND", cache)
+    monkeypatch.setattr(packages, "STATE", tmp_path)
+    monkeypatch.setattr(packages, "_CONFIGURATION", tmp_path / "apt-cacher-ng")
+    monkeypatch.setattr(packages, "_give_loopback_the_address", lambda: None)
+    monkeypatch.setattr(packages, "_answers", lambda: True)
+    old, other = subprocess.Popen(cache), subprocess.Popen(["sleep", "600"])
+    try:
+        packages.start_cache()
+        assert old.wait(timeout=5) == -signal.SIGTERM
+        assert other.poll() is None
+        deadline = time.monotonic() + 5
+        while not list(packages._cache_processes()) and time.monotonic() < deadline:
+            time.sleep(0.1)  # a process that has just begun shows no command line
+        assert len(list(packages._cache_processes())) == 1
+        configuration = (tmp_path / "apt-cacher-ng/acng.conf").read_text()
+        assert f"CacheDir: {tmp_path}/packages\n" in configuration
+    finally:
+        for process in (other.pid, *packages._cache_processes()):
+            os.kill(process, signal.SIGKILL)
 
 
 def test_a_missing_program_is_named() -> None:
