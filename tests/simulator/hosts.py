@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from . import gpu, images, packages, vendor
-from .engine import STATE, Podman, SimulatorError, locked, remove_state
+from .engine import RUNTIME, STATE, Podman, SimulatorError, locked, remove_state
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 # Parts of 198.18.0.0/24, the range set aside for benchmarks: a user's cluster, hosts for trying things out, and the
@@ -200,6 +200,18 @@ class Instance:
     def _ensure_network(self) -> None:
         if not self.podman.succeeds("network", "exists", self._network):
             self.podman("network", "create", "--disable-dns", "--subnet", str(NETWORKS[self.name]), self._network)
+            self._keep_leases_until_reboot()
+
+    def _keep_leases_until_reboot(self) -> None:
+        """Hosts don't outlive a reboot of the machine, and the addresses that CNI noted for them would stay taken."""
+        file = STATE / "networks" / f"{self._network}.conflist"
+        if not file.exists():  # netavark keeps them so by itself
+            return
+        configuration = json.loads(file.read_text())
+        for plugin in configuration["plugins"]:
+            if "ipam" in plugin:
+                plugin["ipam"]["dataDir"] = str(RUNTIME / "addresses")
+        file.write_text(json.dumps(configuration, indent=2))
 
     def _free_address(self, record: _Record) -> str:
         for number in range(_FIRST_HOST, _LAST_HOST):
