@@ -38,6 +38,7 @@ molecule: setup ## Run every molecule scenario
 docs: setup ## Write the generated tables of the roles' README files again
 	@python -m tests.role_readme --write
 
+benchmarks: export PYTHONPATH := .cache/collections
 benchmarks: setup ## Measure the parsers and gpu_facts, in times and ratios
 	@python -m tests.benchmarks.parsers
 	@python -m tests.benchmarks.gpu_facts

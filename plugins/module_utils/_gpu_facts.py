@@ -19,12 +19,14 @@ from ansible_collections.trainyard.cluster.plugins.module_utils._gpu_driver impo
     pci_gpus,
     read_driver,
 )
+from ansible_collections.trainyard.cluster.plugins.module_utils._gpu_no_handle import NoHandle, parse_messages
 from ansible_collections.trainyard.cluster.plugins.module_utils._gpu_nvlink import parse_errors, parse_status
 from ansible_collections.trainyard.cluster.plugins.module_utils._gpu_problems import (
     CRITICAL,
     INFO,
     WARNING,
     Problem,
+    inforom_corrupted,
     no_handle,
     of_driver,
     of_report,
@@ -33,11 +35,9 @@ from ansible_collections.trainyard.cluster.plugins.module_utils._gpu_smi import 
     LOST,
     OK,
     Device,
-    NoHandle,
     NvlinkLink,
     SmiError,
     SmiReport,
-    parse_messages,
     parse_report,
 )
 from ansible_collections.trainyard.cluster.plugins.module_utils._gpu_smi_text import parse_list, parse_text
@@ -73,7 +73,6 @@ _REFUSALS = (
     ),
 )
 _LIBRARY_IN_MESSAGE = re.compile(r"NVML library version:\s*([0-9.]+)")
-_INFOROM = re.compile(r"^.*infoROM is corrupted.*$", re.IGNORECASE | re.MULTILINE)
 # Drivers reserve more or less of a board's memory for themselves, so the totals that they print differ a little.
 _MEMORY_TOLERANCE = 0.02
 
@@ -107,6 +106,7 @@ class Expected:
 class _Collected:
     report: SmiReport | None = None
     problems: list[Problem] = field(default_factory=list)
+    words: str = ""
     mismatch: bool = False
     library_version: str | None = None
     no_handles: list[NoHandle] = field(default_factory=list)
@@ -122,11 +122,10 @@ def collect(run: RunCommand, root: str = "/", nvidia_smi: str = "nvidia-smi", ti
     result = run([nvidia_smi, "-q", "-x"], timeout)
     driver = reading_driver.result()
     collected = _read(result, nvidia_smi, timeout, on_bus)
+    addresses = driver_gpus(root) or [gpu.pci_bus_id for gpu in on_bus]
     if collected.report is None and collected.no_handles:
-        collected = _without_the_lost(
-            collected, run, nvidia_smi, timeout, driver_gpus(root) or [g.pci_bus_id for g in on_bus]
-        )
-    report = collected.report
+        collected = _without_the_lost(collected, run, nvidia_smi, timeout, addresses)
+    report = _with_addresses(collected.report, addresses) if collected.report else None
     library = collected.library_version or driver.library_version
     version = report.driver_version if report else None
     loaded = driver.kernel_module_loaded_version
@@ -146,13 +145,21 @@ def collect(run: RunCommand, root: str = "/", nvidia_smi: str = "nvidia-smi", ti
     devices = list(report.devices) if report else []
     topology = Topology([], [])
     extra: list[Problem] = []
+    words = collected.words
     if any(device.state == OK for device in devices):
+        # Only the table for people tells of a spoilt infoROM.
+        reading_table = Aside(lambda: run([nvidia_smi], timeout))
         topology, extra = _topology(run, nvidia_smi, timeout)
         if not extra:
             devices, extra = _with_links(devices, run, nvidia_smi, timeout)
+        table = reading_table.result()
+        words += f"\n{table.out}\n{table.err}"
+        if table.timed_out and not extra:
+            extra = [hangs(nvidia_smi, timeout)]
     devices = _with_places(devices, on_bus, topology)
     if not extra:
         devices = _with_mig_names(devices, run, nvidia_smi, timeout)
+    extra += inforom_corrupted(words, devices)
     extra += of_kernel_log(reading_log.result(), devices)
     problems = [*collected.problems, *of_driver(driver, on_bus)]
     if report:
@@ -183,37 +190,36 @@ def _read(result: CommandResult, nvidia_smi: str, timeout: float, on_bus: Sequen
         return _Collected(problems=[_no_tool(nvidia_smi, result.err, on_bus)])
     if result.timed_out:
         return _Collected(problems=[hangs(nvidia_smi, timeout)])
-    inforom = [
-        Problem(
-            WARNING,
-            "inforom_corrupted",
-            None,
-            "The infoROM of a GPU is spoilt: its serial number, counts of errors and settings can't be trusted.",
-            line.strip(),
-            "Drain the node and have the GPU replaced (RMA) if a reboot doesn't help.",
-        )
-        for line in _INFOROM.findall(words)
-    ]
     try:
-        report = _parsed(result.out)
+        report = _parsed(result)
     except SmiError as error:
-        collected = _failure(words, result, error, on_bus)
-        collected.problems += inforom
-        return collected
+        return replace(_failure(words, result, error, on_bus), words=words)
+    problems = []
     if not report.devices and not report.no_handles:
-        inforom.append(_none_found(on_bus, "nvidia-smi reports no GPU"))
-    missing = [*parse_messages(result.err)]
-    return _Collected(report=replace(report, no_handles=[*report.no_handles, *missing]), problems=inforom)
+        problems.append(_none_found(on_bus, "nvidia-smi reports no GPU"))
+    return _Collected(report=report, problems=problems, words=words)
 
 
-def _parsed(output: str) -> SmiReport:
+def _parsed(result: CommandResult) -> SmiReport:
     try:
-        return parse_report(output)
+        return parse_report(result.out, messages=result.err)
     except SmiError:
         # A wrapper may drop -x; the report for people holds the same.
-        if "NVSMI LOG" not in output:
+        if "NVSMI LOG" not in result.out:
             raise
-        return parse_text(output)
+        return parse_text(result.out, result.err)
+
+
+def _with_addresses(report: SmiReport, addresses: Sequence[str]) -> SmiReport:
+    """Complete the GPUs that a message names by index alone. addresses: as for _without_the_lost."""
+    if len(addresses) != len(report.devices):
+        return report
+    by_index: dict[int | None, str] = dict(enumerate(addresses))
+    return replace(
+        report,
+        devices=[replace(gpu, pci_bus_id=gpu.pci_bus_id or by_index.get(gpu.index)) for gpu in report.devices],
+        no_handles=[replace(gpu, pci_bus_id=gpu.pci_bus_id or by_index.get(gpu.index)) for gpu in report.no_handles],
+    )
 
 
 def _without_the_lost(
@@ -250,7 +256,8 @@ def _without_the_lost(
                 report,
                 devices=sorted([*report.devices, *gone], key=lambda device: device.index),
                 no_handles=[*report.no_handles, *lost.values()],
-            )
+            ),
+            words=f"{result.out}\n{result.err}",
         )
     return collected
 

@@ -8,19 +8,25 @@ Sources of the rules: NVIDIA's GPU debug guidelines, memory error management gui
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ansible_collections.trainyard.cluster.plugins.module_utils._gpu_driver import Driver, PciGpu
 from ansible_collections.trainyard.cluster.plugins.module_utils._gpu_smi import INCOMPLETE, LOST, OK, Device, SmiReport
+from ansible_collections.trainyard.cluster.plugins.module_utils._gpu_values import pci_bus_id
 
 CRITICAL = "critical"
 WARNING = "warning"
 INFO = "info"
 
+# "WARNING: infoROM is corrupted at gpu 0000:3B:00.0"
+_INFOROM = re.compile(r"^.*infoROM is corrupted(?: at gpu (?P<pci>[0-9a-f:.]+))?.*$", re.IGNORECASE | re.MULTILINE)
 # A GPU in one of these states runs work, so its PCIe link must be at full speed.
 _BUSY_STATES = frozenset({"P0", "P1", "P2"})
 _BUSY_PERCENT = 10
+# The others leave the GPU working, with less bandwidth or for a moment not.
+_SEVERE_FABRIC_FAULTS = ("route_unhealthy", "incorrect_configuration")
 _RECOVERY = {
     "reset": "Drain the node and reset the GPU (nvidia-smi --gpu-reset -i {gpu}).",
     "gpu reset": "Drain the node and reset the GPU (nvidia-smi --gpu-reset -i {gpu}).",
@@ -140,8 +146,34 @@ def _missing(report: SmiReport, devices: Sequence[Device], gpus_on_bus: Sequence
         )
 
 
+def inforom_corrupted(words: str, devices: Sequence[Device]) -> list[Problem]:
+    """Return a problem for each GPU that nvidia-smi names so. words: whatever it printed."""
+    indices = {device.pci_bus_id: device.index for device in devices}
+    lines = {pci_bus_id(match["pci"]): match[0].strip() for match in _INFOROM.finditer(words)}
+    return [
+        Problem(
+            WARNING,
+            "inforom_corrupted",
+            indices.get(address),
+            "The GPU's infoROM is spoilt: its serial number, counts of errors and settings can't be trusted.",
+            line,
+            "Drain the node and have the GPU replaced (RMA) if a reboot doesn't help.",
+        )
+        for address, line in lines.items()
+    ]
+
+
 def no_handle(index: int | None, line: str) -> Problem:
-    """Return the problem of a GPU that the driver can't open any more."""
+    """Return the problem of a GPU that the driver can't open."""
+    if "insufficiently powered" in line:
+        return Problem(
+            CRITICAL,
+            "gpu_power_missing",
+            index,
+            "A GPU gets too little power to work.",
+            line,
+            "Switch the machine off and see that every power cable of the board is attached and firmly seated.",
+        )
     return Problem(
         CRITICAL,
         "gpu_lost",
@@ -157,7 +189,7 @@ def _of_device(device: Device, report: SmiReport) -> Iterator[Problem]:
     where = f"{device.model or 'GPU'} at {device.pci_bus_id or 'an unknown address'}"
     if device.state == LOST:
         if gpu not in {handle.index for handle in report.no_handles}:
-            yield no_handle(gpu, f"{where}: GPU is lost")
+            yield no_handle(gpu, f"{where}: nvidia-smi says GPU is lost or Unknown Error for its values")
         return
     if device.state == INCOMPLETE:
         yield Problem(
@@ -335,6 +367,22 @@ def _links(device: Device) -> Iterator[Problem]:
             f"fabric status {device.fabric_status}",
             "Read the fabric manager's log, then drain the node and reset all its GPUs at once.",
         )
+    yield from _fabric_health(device)
+
+
+def _fabric_health(device: Device) -> Iterator[Problem]:
+    summary, faults = (device.fabric_health_summary or "unknown").lower(), device.fabric_health_faults or []
+    if not faults and summary in {"healthy", "unknown"}:
+        return
+    severe = summary == "unhealthy" or any(fault.startswith(_SEVERE_FABRIC_FAULTS) for fault in faults)
+    yield Problem(
+        CRITICAL if severe else WARNING,
+        "fabric_unhealthy",
+        device.index,
+        "The GPU's way through the NVLink switches isn't sound.",
+        f"fabric health {summary}: {', '.join(faults) or 'no reason given'}",
+        "Read the fabric manager's log and look at switches and cables; then drain the node and reset its GPUs.",
+    )
 
 
 def joined_by_nvlink(device: Device) -> bool:

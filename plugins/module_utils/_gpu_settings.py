@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from ansible_collections.trainyard.cluster.plugins.module_utils._gpu_command import CommandResult, RunCommand
+from ansible_collections.trainyard.cluster.plugins.module_utils._gpu_no_handle import parse_messages
 from ansible_collections.trainyard.cluster.plugins.module_utils._gpu_settings_mig import (
     PROFILE_NAME,
     Instance,
@@ -37,7 +38,6 @@ from ansible_collections.trainyard.cluster.plugins.module_utils._gpu_smi import 
     OK,
     Device,
     SmiError,
-    parse_messages,
     parse_report,
 )
 from ansible_collections.trainyard.cluster.plugins.module_utils._gpu_values import boolean, integer, pci_bus_id
@@ -333,7 +333,7 @@ def _read(machine: Machine) -> list[_Gpu]:
     """Ask for all GPUs. Raises SettingsError where nvidia-smi gives no report."""
     result = _run(machine, "-q", "-x")
     try:
-        report = parse_report(result.out)
+        report = parse_report(result.out, messages=result.err)
     except SmiError as error:
         lost = parse_messages(f"{result.out}\n{result.err}")
         if lost:

@@ -15,6 +15,12 @@ from dataclasses import dataclass, field, replace
 from xml.etree import ElementTree
 from xml.parsers import expat
 
+from ansible_collections.trainyard.cluster.plugins.module_utils._gpu_no_handle import (
+    NoHandle,
+    numbers_without,
+    parse_messages,
+    place_lost,
+)
 from ansible_collections.trainyard.cluster.plugins.module_utils._gpu_slurm_type import slurm_type
 from ansible_collections.trainyard.cluster.plugins.module_utils._gpu_values import (
     boolean,
@@ -47,12 +53,17 @@ _PROCESSES = re.compile(r"<(processes|accounted_processes)>.*?</\1>", re.DOTALL)
 _BARE_AMPERSAND = re.compile(r"&(?!(?:amp|lt|gt|quot|apos|#[0-9]+|#x[0-9a-fA-F]+);)")
 _BARE_LESS_THAN = re.compile(r"<(?!/?[A-Za-z_][\w.-]*(?:\s[^<>]*)?/?>)")
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-# "Unable to determine the device handle for GPU3: 0000:5F:00.0: Unknown Error", with or without the index.
-_NO_HANDLE = re.compile(
-    r"Unable to determine the device handle for GPU\s*(?:(?P<index>[0-9]{1,4})(?=:?\s|:?$))?:?\s*"
-    r"(?P<pci>[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}(?:\.[0-7])?)?:?\s*(?P<reason>[^\r\n<]*)",
-    re.IGNORECASE,
+# What drivers tell about a GPU's way through the NVLink switches, newer ones more, and what they say if all is well.
+_FABRIC_HEALTH = (
+    "bandwidth",
+    "route_recovery_in_progress",
+    "route_unhealthy",
+    "access_timeout_recovery",
+    "incorrect_configuration",
 )
+_NO_FAULT = frozenset({"full", "false", "none"})
+# Read from the bridge above the GPU, which a virtual machine may not show.
+_NOT_THE_GPUS = frozenset({"pci/pci_gpu_link_info/pcie_gen/max_host_link_gen"})
 
 
 class SmiError(ValueError):
@@ -106,7 +117,8 @@ class NvlinkLink:
 class Device:
     """A GPU as nvidia-smi numbers them. None is: the driver, or this card, has no such value.
 
-    state: "ok", "lost" (fallen off the bus), "incomplete" (the report ended or broke in the middle of this GPU).
+    state: "ok", "lost" (fallen off the bus, or the driver fails to read most of it), "incomplete" (the report ended or
+    broke in the middle of this GPU).
     """
 
     index: int
@@ -221,17 +233,9 @@ class Device:
     fabric_status: str | None = None
     fabric_clique_id: int | None = None
     fabric_cluster_uuid: str | None = None
+    fabric_health_summary: str | None = None
+    fabric_health_faults: list[str] | None = None
     processes: list[GpuProcess] = field(default_factory=list)
-
-
-@dataclass(frozen=True)
-class NoHandle:
-    """A GPU that nvidia-smi could not open: its index and address as far as the message names them."""
-
-    index: int | None
-    pci_bus_id: str | None
-    reason: str
-    line: str
 
 
 @dataclass(frozen=True)
@@ -253,11 +257,12 @@ class SmiReport:
     truncated: bool
 
 
-def parse_report(output: str, indices: Sequence[int] = ()) -> SmiReport:
+def parse_report(output: str, indices: Sequence[int] = (), messages: str = "") -> SmiReport:
     """Read the output of `nvidia-smi -q -x`; raise SmiError where it holds no report.
 
     indices: the GPUs asked for with -i, in that order. A report doesn't say which index a GPU has; without -i it lists
-    all of them in order.
+    all of them in order, except those that can't be opened. messages: what was printed to the error output; newer
+    drivers name such a GPU there and go on with the next.
     """
     root = _ROOT.search(output)
     if root is None:
@@ -272,44 +277,50 @@ def parse_report(output: str, indices: Sequence[int] = ()) -> SmiReport:
     first = _GPU.search(body)
     for match in _HEADER_FIELD.finditer(body[: first.start() if first else len(body)]):
         header.setdefault(match[1], match[2])
-    devices: list[Device] = []
-    no_handles = _no_handles(output[: root.start()]) + _no_handles(after)
+    parts = list(_parts(body))
+    attached = integer(header.get("attached_gpus"))
+    inside = {handle.line for handle in parse_messages(body)}
+    outside = parse_messages("\n".join((output[: root.start()], after, messages)))
+    no_handles = [handle for handle in outside if handle.line not in inside]
+    if not indices:
+        no_handles = place_lost(no_handles, [_address(part.tag) for part in parts if part.tag is not None], attached)
+    numbers = numbers_without(no_handles, indices)
+    devices = lost_devices(no_handles)
     needing_reset: list[int] = []
     failed_values: dict[int, list[str]] = {}
-    position = 0
-    for part in _parts(body):
-        index = indices[position] if position < len(indices) else position
+    for part in parts:
         if part.tag is None:
-            for handle in _no_handles(part.text):  # nvidia-smi goes on with the next GPU
-                index = indices[position] if position < len(indices) else position
+            for handle in parse_messages(part.text):  # nvidia-smi goes on with the next GPU
+                index = next(numbers)
                 no_handles.append(replace(handle, index=index))
                 devices.append(Device(index, LOST, handle.pci_bus_id))
-                position += 1
             continue
         tree, whole = _tree(part)
-        fields = _fields(tree)
-        lost = any(is_lost(value) for value in fields.values())
-        device = _device(index, LOST if lost else OK if whole else INCOMPLETE, part.tag, tree, fields)
-        devices.append(device)
+        gpu = read_gpu(next(numbers), tree, part.tag, whole)
+        devices.append(gpu.device)
         if not whole:
-            no_handles += _no_handles(part.text)
-        if any(needs_reset(value) for value in fields.values()):
-            needing_reset.append(index)
-        failed = sorted(name for name, value in fields.items() if is_failure(value))
-        if failed and device.state == OK:
-            failed_values[index] = failed
-        position += 1
+            no_handles += parse_messages(part.text)
+        if gpu.needs_reset:
+            needing_reset.append(gpu.device.index)
+        if gpu.failed_values:
+            failed_values[gpu.device.index] = gpu.failed_values
     return SmiReport(
         timestamp=text(header.get("timestamp")),
         driver_version=version(header.get("driver_version")),
         cuda_version=version(header.get("cuda_version")),
-        attached_gpus=integer(header.get("attached_gpus")),
-        devices=devices,
+        attached_gpus=attached,
+        devices=sorted(devices, key=lambda device: device.index),
         no_handles=no_handles,
         needing_reset=needing_reset,
         failed_values=failed_values,
         truncated=not ended,
     )
+
+
+def lost_devices(handles: Sequence[NoHandle]) -> list[Device]:
+    """Return a device for each GPU that a message names and the report doesn't list, as far as its index is known."""
+    found = {handle.index: handle for handle in handles if handle.index is not None}
+    return [Device(index, LOST, handle.pci_bus_id) for index, handle in found.items()]
 
 
 @dataclass(frozen=True)
@@ -381,26 +392,13 @@ def _fields(tree: ElementTree.Element) -> dict[str, str]:
     return fields
 
 
-def _no_handles(words: str) -> list[NoHandle]:
-    return [
-        NoHandle(
-            index=integer(match["index"]),
-            pci_bus_id=pci_bus_id(match["pci"]),
-            reason=match["reason"].strip() or "no reason given",
-            line=match[0].strip(),
-        )
-        for match in _NO_HANDLE.finditer(words)
-    ]
-
-
-def parse_messages(output: str) -> list[NoHandle]:
-    """Return the GPUs that nvidia-smi says it could not open, where that is all it prints."""
-    return _no_handles(output)
+def _address(tag: str) -> str | None:
+    identity = _GPU_ID.search(tag)
+    return pci_bus_id(identity[1]) if identity else None
 
 
 def _device(index: int, state: str, tag: str, tree: ElementTree.Element, fields: Mapping[str, str]) -> Device:
     get = fields.get
-    identity = _GPU_ID.search(tag)
     model = text(get("product_name"))
     power = "gpu_power_readings" if any(name.startswith("gpu_power_readings/") for name in fields) else "power_readings"
     # Drivers from 610 on tell limits of two kinds apart.
@@ -419,7 +417,7 @@ def _device(index: int, state: str, tag: str, tree: ElementTree.Element, fields:
     return Device(
         index=index,
         state=state,
-        pci_bus_id=pci_bus_id(get("pci/pci_bus_id")) or pci_bus_id(identity[1] if identity else None),
+        pci_bus_id=pci_bus_id(get("pci/pci_bus_id")) or _address(tag),
         minor=integer(get("minor_number")),
         uuid=text(get("uuid")),
         serial=text(get("serial")),
@@ -467,7 +465,9 @@ def _device(index: int, state: str, tag: str, tree: ElementTree.Element, fields:
         temperature_memory_celsius=integer(get("temperature/memory_temp")),
         temperature_slowdown_celsius=integer(get("temperature/gpu_temp_slow_threshold")),
         temperature_shutdown_celsius=integer(get("temperature/gpu_temp_max_threshold")),
-        temperature_target_celsius=integer(get("temperature/gpu_target_temperature")),
+        temperature_target_celsius=integer(
+            _first(fields, "temperature/gpu_target_temperature", "temperature/gpu_target_temperature_specification")
+        ),
         temperature_operating_max_celsius=integer(get("temperature/gpu_temp_max_gpu_threshold")),
         temperature_memory_operating_max_celsius=integer(get("temperature/gpu_temp_max_mem_threshold")),
         temperature_margin_celsius=integer(get("temperature/gpu_temp_tlimit")),
@@ -527,17 +527,32 @@ def _device(index: int, state: str, tag: str, tree: ElementTree.Element, fields:
         fabric_status=text(get("fabric/status")),
         fabric_clique_id=integer(_first(fields, "fabric/cliqueId", "fabric/clique_id")),
         fabric_cluster_uuid=text(_first(fields, "fabric/clusterUuid", "fabric/cluster_uuid")),
+        fabric_health_summary=text(get("fabric/health/summary")),
+        fabric_health_faults=_fabric_health_faults(fields),
         processes=[_process(element) for element in tree.iterfind("processes/process_info")],
     )
 
 
-def device_of(index: int, tree: ElementTree.Element, whole: bool = True) -> Device:
-    """Return the device of a <gpu> element that was built from another form of the report."""
+@dataclass(frozen=True)
+class ReadGpu:
+    """A <gpu> element. failed_values: elements that the driver failed to read of a GPU that works."""
+
+    device: Device
+    needs_reset: bool
+    failed_values: list[str]
+
+
+def read_gpu(index: int, tree: ElementTree.Element, tag: str, whole: bool = True) -> ReadGpu:
+    """Read a <gpu> element. tag: its opening tag. whole: it didn't break off."""
     fields = _fields(tree)
-    lost = any(is_lost(value) for value in fields.values())
-    identity = tree.get("id")
-    tag = f'<gpu id="{identity}">' if identity else "<gpu>"
-    return _device(index, LOST if lost else OK if whole else INCOMPLETE, tag, tree, fields)
+    failed = sorted(name for name, value in fields.items() if is_failure(value) and name not in _NOT_THE_GPUS)
+    told = sum(text(value) is not None for value in fields.values())
+    lost = any(is_lost(value) for value in fields.values()) or len(failed) > told
+    return ReadGpu(
+        device=_device(index, LOST if lost else OK if whole else INCOMPLETE, tag, tree, fields),
+        needs_reset=any(needs_reset(value) for value in fields.values()),
+        failed_values=[] if lost or not whole else failed,
+    )
 
 
 def _first(fields: Mapping[str, str], *names: str) -> str | None:
@@ -561,6 +576,16 @@ def _throttle_reasons(fields: Mapping[str, str]) -> list[str] | None:
         if state:
             active.append(leaf.replace("clocks_throttle_reason_", "").replace("clocks_event_reason_", ""))
     return active if known else None
+
+
+def _fabric_health_faults(fields: Mapping[str, str]) -> list[str] | None:
+    """Return what is wrong: the name where the driver says True, else name and value ("bandwidth Degraded")."""
+    told = {name: text(fields.get(f"fabric/health/{name}")) for name in _FABRIC_HEALTH}
+    known = {name: value for name, value in told.items() if value is not None}
+    faults = [
+        name if boolean(value) else f"{name} {value}" for name, value in known.items() if value.lower() not in _NO_FAULT
+    ]
+    return faults if known else None
 
 
 def _sum(*values: int | None) -> int | None:

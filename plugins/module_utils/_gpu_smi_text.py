@@ -14,16 +14,20 @@ import re
 from dataclasses import dataclass
 from xml.etree import ElementTree
 
+from ansible_collections.trainyard.cluster.plugins.module_utils._gpu_no_handle import (
+    numbers_without,
+    parse_messages,
+    place_lost,
+)
 from ansible_collections.trainyard.cluster.plugins.module_utils._gpu_smi import (
-    Device,
     SmiError,
     SmiReport,
-    device_of,
+    lost_devices,
+    read_gpu,
 )
 from ansible_collections.trainyard.cluster.plugins.module_utils._gpu_values import (
     integer,
-    is_failure,
-    needs_reset,
+    pci_bus_id,
     text,
     version,
     without_escapes,
@@ -173,8 +177,11 @@ def _is_head(line: str) -> bool:
     return len(names) > 1 and all(re.match(r"^[a-z][\w.]*(?: \[[^\]]+\])?$", name) for name in names)
 
 
-def parse_text(output: str) -> SmiReport:
-    """Read the output of `nvidia-smi -q`, whole or a part of it (-d); raise SmiError where it holds no report."""
+def parse_text(output: str, messages: str = "") -> SmiReport:
+    """Read the output of `nvidia-smi -q`, whole or a part of it (-d); raise SmiError where it holds no report.
+
+    messages: what was printed to the error output.
+    """
     plain = without_escapes(output)
     start = plain.find(_TITLE)
     if start < 0:
@@ -196,29 +203,24 @@ def parse_text(output: str) -> SmiReport:
         match = _LINE.match(line)
         if match and open_:
             _add(open_, len(match["blanks"]), match["label"], match["value"])
-    devices = [device_of(index, tree) for index, tree in enumerate(trees)]
-    leaves = [[leaf.text for leaf in tree.iter() if not len(leaf)] for tree in trees]
+    attached = integer(header.get("Attached GPUs"))
+    addresses = [pci_bus_id(tree.get("id")) for tree in trees]
+    no_handles = place_lost(parse_messages(f"{plain}\n{messages}"), addresses, attached)
+    gpus = [
+        read_gpu(index, tree, f'<gpu id="{tree.get("id")}">') for index, tree in zip(numbers_without(no_handles), trees)
+    ]
     return SmiReport(
         timestamp=text(header.get("Timestamp")),
         driver_version=version(header.get("Driver Version")),
         cuda_version=version(header.get("CUDA Version")),
-        attached_gpus=integer(header.get("Attached GPUs")),
-        devices=devices,
-        no_handles=[],
-        needing_reset=[device.index for device in devices if any(map(needs_reset, leaves[device.index]))],
-        failed_values=_failed(devices, trees),
+        attached_gpus=attached,
+        devices=sorted([*(gpu.device for gpu in gpus), *lost_devices(no_handles)], key=lambda device: device.index),
+        no_handles=no_handles,
+        needing_reset=[gpu.device.index for gpu in gpus if gpu.needs_reset],
+        failed_values={gpu.device.index: gpu.failed_values for gpu in gpus if gpu.failed_values},
         # Text has no closing tag: only the count tells that GPUs are missing.
         truncated=False,
     )
-
-
-def _failed(devices: list[Device], trees: list[ElementTree.Element]) -> dict[int, list[str]]:
-    found = {}
-    for device, tree in zip(devices, trees):
-        names = sorted({leaf.tag for leaf in tree.iter() if not len(leaf) and is_failure(leaf.text)})
-        if names:
-            found[device.index] = names
-    return found
 
 
 def _add(open_: list[tuple[int, ElementTree.Element]], depth: int, label: str, value: str | None) -> None:

@@ -167,7 +167,8 @@ ansible_facts:
               type: int
             state:
               description:
-                - V(ok), V(lost) (fallen off the bus) or V(incomplete) (the report on it breaks off).
+                - V(ok), V(lost) (fallen off the bus, or the driver fails to read most of it) or V(incomplete) (the
+                  report on it breaks off).
                 - Only GPUs that are V(ok) count.
               type: str
             pci_bus_id:
@@ -528,6 +529,15 @@ ansible_facts:
             fabric_cluster_uuid:
               description: Identifier of the NVLink domain.
               type: str
+            fabric_health_summary:
+              description: 'V(Healthy), V(Unhealthy) or V(Limited Capacity).'
+              type: str
+            fabric_health_faults:
+              description:
+                - What is wrong with the way through the NVLink switches.
+                - For instance V(route_unhealthy) or V(bandwidth Degraded).
+              type: list
+              elements: str
             processes:
               description: Processes that hold the GPU.
               type: list
@@ -568,15 +578,16 @@ ansible_facts:
                 - A stable name.
                 - Of the machine, V(no_gpu), V(nvidia_smi_missing), V(nvidia_smi_hangs), V(nvidia_smi_failed),
                   V(nvidia_smi_output_unreadable), V(nvidia_smi_output_truncated), V(driver_not_loaded),
-                  V(driver_library_missing), V(permission_denied), V(gpu_access_blocked),
-                  V(driver_library_mismatch), V(driver_reload_pending), V(nouveau_loaded), V(fabric_manager_mismatch),
-                  V(inforom_corrupted), V(models_mixed), V(gpu_missing).
-                - Of a GPU, V(gpu_lost), V(gpu_report_incomplete), V(gpu_recovery_needed), V(gpu_reset_required),
-                  V(gpu_reset_recommended), V(values_unreadable), V(ecc_uncorrected), V(ecc_sram_threshold_exceeded),
-                  V(row_remap_failure), V(row_remap_pending), V(page_retirement_pending), V(channel_repair_pending),
-                  V(tpc_repair_pending), V(memory_unrepairable), V(pci_link_narrow), V(pci_link_slow), V(nvlink_down),
-                  V(fabric_not_completed), V(fabric_failed), V(thermal_slowdown), V(power_brake_slowdown),
-                  V(hardware_slowdown), V(ecc_mode_pending), V(mig_mode_pending), V(persistence_off), V(xid).
+                  V(driver_library_missing), V(permission_denied), V(gpu_access_blocked), V(driver_library_mismatch),
+                  V(driver_reload_pending), V(nouveau_loaded), V(fabric_manager_mismatch), V(models_mixed),
+                  V(gpu_missing).
+                - Of a GPU, V(gpu_lost), V(gpu_power_missing), V(gpu_report_incomplete), V(inforom_corrupted),
+                  V(gpu_recovery_needed), V(gpu_reset_required), V(gpu_reset_recommended), V(values_unreadable),
+                  V(ecc_uncorrected), V(ecc_sram_threshold_exceeded), V(row_remap_failure), V(row_remap_pending),
+                  V(page_retirement_pending), V(channel_repair_pending), V(tpc_repair_pending), V(memory_unrepairable),
+                  V(pci_link_narrow), V(pci_link_slow), V(nvlink_down), V(fabric_not_completed), V(fabric_failed),
+                  V(fabric_unhealthy), V(thermal_slowdown), V(power_brake_slowdown), V(hardware_slowdown),
+                  V(ecc_mode_pending), V(mig_mode_pending), V(persistence_off), V(xid).
                 - V(xid) is about serious errors in the kernel log since the driver was loaded. It is a warning, for the
                   log keeps what a reset has mended. M(trainyard.cluster.xid_facts) says more.
               type: str

@@ -120,6 +120,8 @@ def test_takes_numa_and_cpus_from_the_topology_where_the_bus_does_not_show_them(
         ("recommended>No", "recommended>Yes", "gpu_reset_recommended"),
         ("<state>Completed", "<state>In Progress", "fabric_not_completed"),
         ("<status>Success", "<status>Timeout error", "fabric_failed"),
+        ("</fabric>", "<health><summary>Unhealthy</summary></health></fabric>", "fabric_unhealthy"),
+        ("</fabric>", "<health><bandwidth>Degraded</bandwidth></health></fabric>", "fabric_unhealthy"),
         ("hw_thermal_slowdown>Not Active", "hw_thermal_slowdown>Active", "thermal_slowdown"),
         ("sw_thermal_slowdown>Not Active", "sw_thermal_slowdown>Active", "thermal_slowdown"),
         ("power_brake_slowdown>Not Active", "power_brake_slowdown>Active", "power_brake_slowdown"),
@@ -251,6 +253,12 @@ def test_names_mixed_models(tmp_path: Path) -> None:
         ("Failed to initialize NVML: GPU access blocked by the operating system\n", 17, "gpu_access_blocked"),
         ("Failed to initialize NVML: Unknown Error\n", 255, "nvidia_smi_failed"),
         ("Unable to determine the device handle for GPU3: 0000:5F:00.0: Unknown Error\n", 255, "gpu_lost"),
+        (
+            "Unable to determine the device handle for GPU 0000:18:00.0: Unable to communicate with GPU because it is "
+            "insufficiently powered.\nThis may be because not all required external power cables are\nattached\n",
+            8,
+            "gpu_power_missing",
+        ),
         ("Segmentation fault\n", 139, "nvidia_smi_failed"),
         ("\x00\x00junk", 0, "nvidia_smi_output_unreadable"),
         ("", 0, "nvidia_smi_output_unreadable"),
@@ -298,13 +306,73 @@ def test_sees_nouveau(tmp_path: Path) -> None:
     assert ("nouveau_loaded", None) in codes(facts)
 
 
-@pytest.mark.parametrize("hanging", ["-q -x", "topo -m", "nvlink -s", "nvlink -e"])
+@pytest.mark.parametrize(
+    ("healthy_or_not", "severity"),
+    [
+        ("<summary>Unhealthy</summary>", "critical"),
+        ("<summary>Limited Capacity</summary>", "warning"),
+        ("<summary>Limited Capacity</summary><route_unhealthy>True</route_unhealthy>", "critical"),
+        ("<incorrect_configuration>No Partition</incorrect_configuration>", "critical"),
+        ("<bandwidth>Degraded</bandwidth>", "warning"),
+        ("<route_recovery_in_progress>True</route_recovery_in_progress>", "warning"),
+        ("<summary>Healthy</summary><bandwidth>Full</bandwidth>", None),
+    ],
+)
+def test_weighs_the_health_of_the_fabric(tmp_path: Path, healthy_or_not: str, severity: str | None) -> None:
+    report = H100_X2.replace("</fabric>", f"<health>{healthy_or_not}</health></fabric>", 1)
+    found = [(problem.code, problem.severity) for problem in collect(healthy(report), str(tmp_path)).problems]
+    assert found == ([("fabric_unhealthy", severity)] if severity else [])
+
+
+INFOROM = "WARNING: infoROM is corrupted at gpu 0000:2A:00.0\n"
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [
+        {"": CommandResult(14, f"| No running processes found |\n{INFOROM}", "")},
+        {"": CommandResult(14, "| No running processes found |\n", INFOROM)},
+        {"-q -x": CommandResult(0, H100_X2, INFOROM)},
+        {"-q -x": H100_X2 + INFOROM, "": CommandResult(14, INFOROM, "")},
+    ],
+    ids=["the table", "beside the table", "beside the report", "wherever it can"],
+)
+def test_names_a_gpu_whose_inforom_is_corrupted(tmp_path: Path, answers: Mapping[str, str | CommandResult]) -> None:
+    commands = healthy()
+    commands.answers = {**commands.answers, **answers}
+    facts = collect(commands, machine(tmp_path, "0000:18:00.0", "0000:2a:00.0"))
+    assert codes(facts) == [("inforom_corrupted", 1)]
+    assert facts.problems[0].evidence == INFOROM.strip()
+
+
+def test_names_a_corrupted_inforom_where_there_is_no_report(tmp_path: Path) -> None:
+    commands = FakeCommands({"-q -x": CommandResult(9, f"Failed to initialize NVML: Driver Not Loaded\n{INFOROM}", "")})
+    assert codes(collect(commands, str(tmp_path))) == [("driver_not_loaded", None), ("inforom_corrupted", None)]
+
+
+def test_goes_on_with_the_others_where_nvidia_smi_does(tmp_path: Path) -> None:
+    addresses = ("0000:18:00.0", "0000:1a:00.0", "0000:2a:00.0")
+    words = "Unable to determine the device handle for GPU1: Unknown Error\n"
+    report = H100_X2.replace("<attached_gpus>2", "<attached_gpus>3")
+    commands = healthy()
+    commands.answers = {**commands.answers, "-q -x": CommandResult(0, report, words)}
+    facts = collect(commands, machine(tmp_path, *addresses))
+    assert [(gpu.index, gpu.state, gpu.pci_bus_id) for gpu in facts.devices] == [
+        (0, "ok", addresses[0]),
+        (1, "lost", addresses[1]),
+        (2, "ok", addresses[2]),
+    ]
+    assert codes(facts) == [("gpu_lost", 1)]
+
+
+@pytest.mark.parametrize("hanging", ["-q -x", "topo -m", "nvlink -s", "nvlink -e", ""])
 def test_asks_no_more_once_a_call_hangs(tmp_path: Path, hanging: str) -> None:
     commands = healthy()
     commands.answers = {**commands.answers, hanging: CommandResult(None, "", "", timed_out=True)}
     facts = collect(commands, str(tmp_path), timeout=5)
     assert codes(facts) == [("nvidia_smi_hangs", None)]
-    assert commands.asked[-1] == hanging
+    calls = [words for words in commands.asked if words]  # the table is asked for beside the others
+    assert calls[-1] == (hanging or "nvlink -e")
     assert "5 seconds" in facts.problems[0].message
 
 
@@ -394,7 +462,7 @@ def test_names_mig_devices(tmp_path: Path) -> None:
 def test_asks_for_names_of_mig_devices_only_where_there_are_any(tmp_path: Path) -> None:
     commands = healthy()
     collect(commands, str(tmp_path))
-    assert commands.asked == ["-q -x", "topo -m", "nvlink -s", "nvlink -e"]
+    assert sorted(commands.asked) == ["", "-q -x", "nvlink -e", "nvlink -s", "topo -m"]
 
 
 def test_takes_the_report_for_people_where_there_is_no_other(tmp_path: Path) -> None:

@@ -2,16 +2,16 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
+from ansible_collections.trainyard.cluster.plugins.module_utils._gpu_no_handle import NoHandle, parse_messages
 from ansible_collections.trainyard.cluster.plugins.module_utils._gpu_smi import (
     INCOMPLETE,
     LOST,
     OK,
-    NoHandle,
     SmiError,
-    parse_messages,
     parse_report,
 )
 from hypothesis import given, settings
@@ -323,6 +323,23 @@ def test_tells_a_failure_from_a_missing_value() -> None:
     assert report.failed_values == {0: ["temperature/gpu_temp"]}
 
 
+def test_finds_no_failure_in_what_is_not_the_gpus() -> None:
+    at = "<current_link_gen>"
+    report = parse_report(H100_X2.replace(at, f"<max_host_link_gen>Unknown Error</max_host_link_gen>{at}"))
+    assert report.failed_values == {}
+    assert [device.pci_link_generation_host_max for device in report.devices] == [None, None]
+
+
+@pytest.mark.parametrize("printed", ["Unknown Error", "[Unknown Error]", "ERR!"])
+def test_marks_a_gpu_that_the_driver_fails_to_read(printed: str) -> None:
+    """Its name and its place on the bus are still known."""
+    start, end = H100_X2.index("<fan_speed>"), H100_X2.index("</gpu>")
+    values = re.sub(r">[^<>\s][^<>]*</", f">{printed}</", H100_X2[start:end])
+    first, second = parse_report(H100_X2[:start] + values + H100_X2[end:]).devices
+    assert (first.state, first.model, first.pci_bus_id) == (LOST, "NVIDIA H100 80GB HBM3", "0000:18:00.0")
+    assert second.state == OK
+
+
 def test_marks_a_gpu_that_is_lost() -> None:
     first, second = parse_report(H100_X2.replace("31 C", "GPU is lost", 1)).devices
     assert (first.state, first.temperature_gpu_celsius, second.state) == (LOST, None, OK)
@@ -368,6 +385,84 @@ def test_goes_on_counting_after_a_gpu_that_only_a_message_names() -> None:
 
 def test_numbers_the_gpus_that_were_asked_for() -> None:
     assert [device.index for device in parse_report(H100_X2, [3, 7]).devices] == [3, 7]
+
+
+OF_THREE = H100_X2.replace("<attached_gpus>2", "<attached_gpus>3")
+
+
+@pytest.mark.parametrize(
+    ("message", "lost", "listed"),
+    [
+        ("GPU0: 0000:05:00.0: Unknown Error", (0, "0000:05:00.0"), [1, 2]),
+        ("GPU1: 0000:1A:00.0: Unknown Error", (1, "0000:1a:00.0"), [0, 2]),
+        ("GPU1: Unknown Error", (1, None), [0, 2]),
+        ("GPU 0000:1A:00.0: GPU is lost.", (1, "0000:1a:00.0"), [0, 2]),
+        ("gpu 0000:5D:00.0: GPU is lost.", (2, "0000:5d:00.0"), [0, 1]),
+    ],
+)
+@pytest.mark.parametrize("printed", ["before", "after", "error output", "both outputs"])
+def test_leaves_the_number_of_a_gpu_free_that_a_message_names(
+    message: str, lost: tuple[int, str | None], listed: list[int], printed: str
+) -> None:
+    line = f"Unable to determine the device handle for {message}\n"
+    output = {"before": line + OF_THREE, "after": OF_THREE + line, "both outputs": line + OF_THREE}.get(
+        printed, OF_THREE
+    )
+    report = parse_report(output, messages=line if "output" in printed else "")
+    assert [device.index for device in report.devices] == [0, 1, 2]
+    assert [(device.index, device.pci_bus_id) for device in report.devices if device.state == LOST] == [lost]
+    assert [device.index for device in report.devices if device.state == OK] == listed
+    assert [handle.index for handle in report.no_handles] == [lost[0]]
+
+
+@pytest.mark.parametrize(
+    "report",
+    [H100_X2, OF_THREE.replace("2A:00.0", "02:00.0")],
+    ids=["no GPU is missing from the count", "GPUs out of order"],
+)
+def test_guesses_no_number_of_a_gpu_that_a_message_names_by_its_address(report: str) -> None:
+    line = "Unable to determine the device handle for GPU 0000:1A:00.0: GPU is lost.\n"
+    read = parse_report(report, messages=line)
+    assert [(device.index, device.state) for device in read.devices] == [(0, OK), (1, OK)]
+    assert [(handle.index, handle.pci_bus_id) for handle in read.no_handles] == [(None, "0000:1a:00.0")]
+
+
+HEALTH = """<health>
+  <summary>{}</summary>
+  <bandwidth>{}</bandwidth>
+  <route_recovery_in_progress>{}</route_recovery_in_progress>
+  <route_unhealthy>{}</route_unhealthy>
+  <access_timeout_recovery>{}</access_timeout_recovery>
+  <incorrect_configuration>{}</incorrect_configuration>
+  <partition_assigned>False</partition_assigned>
+</health>"""
+
+
+@pytest.mark.parametrize(
+    ("printed", "summary", "faults"),
+    [
+        (("Healthy", "Full", "False", "False", "False", "None"), "Healthy", []),
+        (("N/A", "N/A", "N/A", "N/A", "N/A", "N/A"), None, None),
+        (("Unhealthy", "Full", "False", "True", "N/A", "None"), "Unhealthy", ["route_unhealthy"]),
+        (
+            ("Limited Capacity", "Degraded", "True", "False", "True", "System GUID"),
+            "Limited Capacity",
+            [
+                "bandwidth Degraded",
+                "route_recovery_in_progress",
+                "access_timeout_recovery",
+                "incorrect_configuration System GUID",
+            ],
+        ),
+    ],
+)
+def test_reads_the_health_of_the_fabric(
+    printed: tuple[str, ...], summary: str | None, faults: list[str] | None
+) -> None:
+    report = parse_report(H100_X2.replace("</fabric>", HEALTH.format(*printed) + "</fabric>", 1))
+    first, second = report.devices
+    assert (first.fabric_health_summary, first.fabric_health_faults) == (summary, faults)
+    assert (second.fabric_health_summary, second.fabric_health_faults) == (None, None)
 
 
 @pytest.mark.parametrize(

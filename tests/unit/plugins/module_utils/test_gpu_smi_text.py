@@ -107,7 +107,12 @@ TEXTS: dict[str, tuple[str, str, int, dict[str, Any]]] = {
         "610.62",
         "13.3",
         1,
-        {"power_limit_watts": 250.0, "power_limit_default_watts": 250.0, "power_limit_min_watts": 105.0},
+        {
+            "power_limit_watts": 250.0,
+            "power_limit_default_watts": 250.0,
+            "power_limit_min_watts": 105.0,
+            "temperature_target_celsius": 84,
+        },
     ),
 }
 # Of each capture the number of lines, and fields of the first; read by eye.
@@ -249,10 +254,39 @@ def test_tells_lost_and_failing_gpus() -> None:
         (0, "ok", "0000:18:00.0"),
         (1, "lost", "0000:2a:00.0"),
     ]
-    assert report.failed_values == {0: ["gpu_temp"]}
+    assert report.failed_values == {0: ["temperature/gpu_temp"]}
     first = report.devices[0]
     assert first.mig_instances[0].ecc_volatile_sram_uncorrected == 2
     assert [(one.pid, one.type, one.name) for one in first.processes] == [(12, "C", None), (13, None, "a : b")]
+
+
+@pytest.mark.parametrize("printed", ["output", "error output"])
+def test_leaves_the_number_of_a_gpu_free_that_a_message_names(printed: str) -> None:
+    line = "Unable to determine the device handle for GPU1: 0000:1A:00.0: Unknown Error\n"
+    at = REPORT.index("GPU 00000000:2A")
+    report = parse_text(REPORT[:at] + line + REPORT[at:]) if printed == "output" else parse_text(REPORT, line)
+    assert [(gpu.index, gpu.state, gpu.pci_bus_id) for gpu in report.devices] == [
+        (0, "ok", "0000:18:00.0"),
+        (1, "lost", "0000:1a:00.0"),
+        (2, "lost", "0000:2a:00.0"),
+    ]
+    assert [handle.index for handle in report.no_handles] == [1]
+
+
+def test_reads_the_health_of_the_fabric_in_a_text() -> None:
+    (gpu,) = parse_text(
+        "==============NVSMI LOG==============\n"
+        "GPU 00000000:18:00.0\n"
+        "    Fabric\n"
+        "        State : Completed\n"
+        "        Health\n"
+        "            Summary : Unhealthy\n"
+        "            Bandwidth : Full\n"
+        "            Route Recovery in progress : False\n"
+        "            Route Unhealthy : True\n"
+    ).devices
+    assert (gpu.fabric_state, gpu.fabric_health_summary) == ("Completed", "Unhealthy")
+    assert gpu.fabric_health_faults == ["route_unhealthy"]
 
 
 @settings(max_examples=150, deadline=None)

@@ -58,6 +58,11 @@ def test_reads_our_own_matrix() -> None:
     assert (second.cpu_affinity, second.numa_affinity) == ("48-95,144-191", "1")
 
 
+def test_keeps_a_distance_that_it_does_not_know() -> None:
+    matrix = fixture("gpu/h100-x2.topo.txt").replace("NV18", "XLINK")
+    assert [gpu.gpus for gpu in parse_topology(matrix).gpus] == [{"1": "XLINK"}, {"0": "XLINK"}]
+
+
 @settings(max_examples=150, deadline=None)
 @given(st.integers(0, 400), st.integers(0, 200), st.text(max_size=30))
 def test_raises_nothing_but_its_own_error(position: int, length: int, junk: str) -> None:
