@@ -20,7 +20,7 @@ from ansible_collections.trainyard.cluster.plugins.module_utils._gpu_facts impor
 )
 from ansible_collections.trainyard.cluster.plugins.module_utils._gpu_smi import Device, parse_report
 
-from tests.unit.captures import fixture, read_capture
+from tests.unit.captures import all_captures, fixture, read_capture
 
 H100_X2 = fixture("gpu/h100-x2.xml")
 PROC_OPEN = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  550.163.01  Release Build\nGCC version: 12\n"
@@ -284,6 +284,25 @@ def test_says_why_nvidia_smi_gives_no_report(tmp_path: Path, out: str, rc: int, 
 def test_says_why_in_every_capture(tmp_path: Path, name: str, code: str, gpu: int | None) -> None:
     commands = FakeCommands({"-q -x": CommandResult(9, read_capture("nvidia-smi-errors", name), "")})
     assert codes(collect(commands, str(tmp_path))) == [(code, gpu)]
+
+
+# What every capture with a report shows beside persistence mode that is off; read by eye. Others show nothing.
+PROBLEMS: dict[str, list[tuple[str, int | None]]] = {
+    # Its collector left GPUs out.
+    "a100-sxm4-80g-x4-535-mig.xml": [("gpu_missing", None)],
+    "gtx1070-384-dtdv9.xml": [("gpu_missing", None), ("pci_link_narrow", 0), ("pci_link_narrow", 1)],
+    "iluvatar-ixsmi.xml": [("nvidia_smi_output_unreadable", None)],
+    "gpud-535.129.03-a10.q.txt": [("row_remap_pending", 0)],
+    "gpud-535.183.01.q.txt": [("thermal_slowdown", 2), ("power_brake_slowdown", 2)],
+}
+
+
+@pytest.mark.parametrize(("kind", "ending"), [("nvidia-smi-xml", ".xml"), ("nvidia-smi-text", ".q.txt")])
+def test_names_the_problems_of_every_capture(tmp_path: Path, kind: str, ending: str) -> None:
+    reports = {name: words for name, words in all_captures(kind) if name.endswith(ending)}
+    found = {name: codes(collect(FakeCommands({"-q -x": words}), str(tmp_path))) for name, words in reports.items()}
+    shown = {name: [one for one in problems if one[0] != "persistence_off"] for name, problems in found.items()}
+    assert shown == {name: PROBLEMS.get(name, []) for name in reports}
 
 
 def test_sees_the_mismatch_of_versions_by_itself(tmp_path: Path) -> None:

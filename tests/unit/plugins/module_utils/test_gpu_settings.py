@@ -71,6 +71,7 @@ class FakeSmi:
         self.hanging = ""
         self.refused = ""
         self.ignored = ""
+        self.messages = ""
 
     def reset(self) -> None:
         for gpu in self.gpus:
@@ -84,7 +85,7 @@ class FakeSmi:
         if self.hanging and self.hanging in line:
             return CommandResult(None, "", "", timed_out=True)
         if words == ["-q", "-x"]:
-            return CommandResult(0, self._report(), "")
+            return CommandResult(0, self._report(), self.messages)
         if words[0] == "mig" and words[1].startswith("-l"):
             return self._list(words[1])
         self.calls.append(line)
@@ -632,6 +633,14 @@ def test_a_machine_without_working_gpus(tmp_path: Path, result: CommandResult, w
             False,
         )
     assert words in str(raised.value)
+
+
+def test_counts_a_gpu_that_only_a_message_names(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, [FakeGpu(0), FakeGpu(2)])
+    bench.smi.messages = "Unable to determine the device handle for GPU1: 0000:11:00.0: Unknown Error\n"
+    bench.run(gpus=["2"], power_limit="400")
+    assert [gpu.limit for gpu in bench.smi.gpus] == [700, 400]
+    assert "GPU 1 does not answer" in bench.refusal(gpus=["1"], power_limit="400")
 
 
 def optional(values: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
