@@ -54,7 +54,7 @@ _DMESG_SECONDS = 5
 _DRIVER_LOADED = "NVRM: loading NVIDIA"
 _REFUSALS = (
     (
-        ("couldn't find libnvidia-ml", "nvml shared library not found"),
+        ("couldn't find libnvidia-ml", "nvml shared library not found", "could not load nvml library"),
         "driver_library_missing",
         "The driver's library libnvidia-ml isn't there, so nothing can ask for a GPU.",
         "Install the driver's libraries (role nvidia_driver), in a container through NVIDIA's container toolkit.",
@@ -265,7 +265,7 @@ def _without_the_lost(
 def _failure(words: str, result: CommandResult, error: SmiError, on_bus: Sequence[PciGpu]) -> _Collected:
     said = " ".join(words.split())[:300]
     lower = words.lower()
-    if "driver/library version mismatch" in lower:
+    if "driver/library version mismatch" in lower or "nvml/rm version mismatch" in lower:
         library = _LIBRARY_IN_MESSAGE.search(words)
         return _Collected(mismatch=True, library_version=library[1].rstrip(".") if library else None)
     handles = parse_messages(words)

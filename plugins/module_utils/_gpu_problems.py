@@ -25,6 +25,8 @@ _INFOROM = re.compile(r"^.*infoROM is corrupted(?: at gpu (?P<pci>[0-9a-f:.]+))?
 # A GPU in one of these states runs work, so its PCIe link must be at full speed.
 _BUSY_STATES = frozenset({"P0", "P1", "P2"})
 _BUSY_PERCENT = 10
+# Boards of a baseboard whose name doesn't say so.
+_BASEBOARDS = frozenset({"h20", "h200", "h800", "b200", "b300", "gb200", "gb300"})
 # The others leave the GPU working, with less bandwidth or for a moment not.
 _SEVERE_FABRIC_FAULTS = ("route_unhealthy", "incorrect_configuration")
 _RECOVERY = {
@@ -106,7 +108,7 @@ def of_report(report: SmiReport, devices: Sequence[Device], gpus_on_bus: Sequenc
         )
     yield from _missing(report, devices, gpus_on_bus)
     for device in devices:
-        yield from _of_device(device, report)
+        yield from _of_device(device, report, alone=len(devices) == 1)
     models = sorted({device.model for device in devices if device.state == OK and device.model})
     if len(models) > 1:
         yield Problem(
@@ -184,7 +186,7 @@ def no_handle(index: int | None, line: str) -> Problem:
     )
 
 
-def _of_device(device: Device, report: SmiReport) -> Iterator[Problem]:
+def _of_device(device: Device, report: SmiReport, alone: bool) -> Iterator[Problem]:
     gpu = device.index
     where = f"{device.model or 'GPU'} at {device.pci_bus_id or 'an unknown address'}"
     if device.state == LOST:
@@ -221,7 +223,7 @@ def _of_device(device: Device, report: SmiReport) -> Iterator[Problem]:
         )
     yield from _recovery(device)
     yield from _memory(device)
-    yield from _links(device)
+    yield from _links(device, alone)
     yield from _slowdown(device)
     yield from _modes(device)
 
@@ -323,7 +325,7 @@ def _memory(device: Device) -> Iterator[Problem]:
             yield Problem(severity, code, gpu, message, f"{code} is Yes in nvidia-smi -q", action)
 
 
-def _links(device: Device) -> Iterator[Problem]:
+def _links(device: Device, alone: bool) -> Iterator[Problem]:
     gpu = device.index
     busy = device.performance_state in _BUSY_STATES or (device.utilisation_gpu_percent or 0) >= _BUSY_PERCENT
     for code, what, now, best in (
@@ -340,7 +342,9 @@ def _links(device: Device) -> Iterator[Problem]:
                 "Reseat the board or riser and look at the replay counter; a slot with fewer lanes can't be helped.",
             )
     down = [link.link for link in device.nvlink_links if not link.active]
-    if joined_by_nvlink(device) and (down or (device.nvlink_links_active == 0 and not device.nvlink_links)):
+    # A virtual machine with one GPU of a baseboard has nobody to be joined to, unless the driver knows of a fabric.
+    joined = joined_by_nvlink(device) and (not alone or device.fabric_state is not None)
+    if joined and (down or (device.nvlink_links_active == 0 and not device.nvlink_links)):
         yield Problem(
             CRITICAL,
             "nvlink_down",
@@ -390,7 +394,7 @@ def joined_by_nvlink(device: Device) -> bool:
     name = (device.model or "").upper()
     if "PCIE" in name or "NVL" in name:
         return False
-    return "SXM" in name or "HBM3" in name or device.slurm_type in {"h200", "b200", "b300", "gb200", "gb300"}
+    return "SXM" in name or "HBM3" in name or device.slurm_type in _BASEBOARDS
 
 
 def _slowdown(device: Device) -> Iterator[Problem]:

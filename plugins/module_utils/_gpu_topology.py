@@ -105,9 +105,10 @@ def _gpu(
     name: str, cells: Sequence[str], columns: Sequence[str], titles: Sequence[str], names: Mapping[str, str]
 ) -> TopologyGpu:
     distances = dict(zip(columns, cells))
-    # A trailing tab before the last column shifts it by one; the first two titles never move.
-    rest = [text(cell) for cell in cells[len(columns) :]]
-    affinity = dict(zip(titles, rest))
+    # Tabs that pad a short value look like empty cells, which a full row doesn't have.
+    rest = cells[len(columns) :]
+    full = [cell for cell in rest if cell]
+    affinity = dict(zip(titles, map(text, full if len(full) == len(titles) else rest)))
     match = _GPU_NAME.match(name)
     nics = {
         names.get(column, column): distance

@@ -206,6 +206,20 @@ def test_names_a_link_that_is_down(tmp_path: Path) -> None:
     assert facts.problems[0].evidence == "inactive links: 1"
 
 
+@pytest.mark.parametrize(("state", "problems"), [("Completed", [("nvlink_down", 0)]), ("N/A", [])])
+@pytest.mark.parametrize(
+    "status", ["Unable to retrieve NVLink information as all links are inActive", " Link 0: <inactive>"]
+)
+def test_misses_no_link_of_a_single_gpu_without_a_fabric(
+    tmp_path: Path, status: str, state: str, problems: list[tuple[str, int | None]]
+) -> None:
+    end = H100_X2.index("</gpu>") + len("</gpu>")
+    single = (H100_X2[:end] + "</nvidia_smi_log>").replace("<attached_gpus>2", "<attached_gpus>1")
+    commands = healthy(single.replace("<state>Completed", f"<state>{state}"))
+    commands.answers = {**commands.answers, "nvlink -s": f"GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-0)\n{status}\n"}
+    assert codes(collect(commands, str(tmp_path))) == problems
+
+
 def test_names_gpus_that_only_the_bus_shows(tmp_path: Path) -> None:
     root = machine(tmp_path, "0000:18:00.0", "0000:2a:00.0", "0000:3b:00.0", "0000:86:00.0")
     driver = tmp_path / "sys/bus/pci/drivers/vfio-pci"
@@ -249,6 +263,8 @@ def test_names_mixed_models(tmp_path: Path) -> None:
             12,
             "driver_library_missing",
         ),
+        ("Failed to initialize NVML: RM has detected an NVML/RM version mismatch.\n", 18, "driver_library_mismatch"),
+        ("Failed to initialize NVML: could not load NVML library.\n", 12, "driver_library_missing"),
         ("Failed to initialize NVML: Insufficient Permissions\n", 4, "permission_denied"),
         ("Failed to initialize NVML: GPU access blocked by the operating system\n", 17, "gpu_access_blocked"),
         ("Failed to initialize NVML: Unknown Error\n", 255, "nvidia_smi_failed"),

@@ -58,6 +58,39 @@ def test_reads_our_own_matrix() -> None:
     assert (second.cpu_affinity, second.numa_affinity) == ("48-95,144-191", "1")
 
 
+@pytest.mark.parametrize(
+    ("row", "cpus", "numa"),
+    [
+        ("0-7\t1\t\tN/A", "0-7", "1"),
+        ("0-7\t\t1\t\tN/A", "0-7", "1"),
+        ("0-7\t\tN/A\t\tN/A", "0-7", None),
+        ("0-71\t0,3-9,11-17\t\t2", "0-71", "0,3-9,11-17"),
+        ("\t\t\tN/A", None, None),
+        ("", None, None),
+    ],
+)
+@pytest.mark.parametrize("pasted", [False, True])
+def test_reads_affinities_however_they_are_padded(row: str, cpus: str | None, numa: str | None, pasted: bool) -> None:
+    matrix = f"\tGPU0\tNIC0\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\nGPU0\t X \tPIX\t{row}\nNIC0\tPIX\t X \t\t\t\t\n"
+    (gpu,) = parse_topology(matrix.expandtabs() if pasted else matrix).gpus
+    assert (gpu.cpu_affinity, gpu.numa_affinity, gpu.nics) == (cpus, numa, {"NIC0": "PIX"})
+
+
+def test_reads_sixteen_gpus_with_their_nics() -> None:
+    """As a DGX-2 has them, whose driver had no column for NUMA nodes; the head line was pasted without its margin."""
+    gpus, nics = [f"GPU{number}" for number in range(16)], [f"mlx5_{number}" for number in range(10)]
+    head = [*gpus, *nics, "CPU Affinity"]
+    rows = [[gpu, *["NV6"] * 16, *["NODE"] * 9, "PIX", "0-23,48-71"] for gpu in gpus]
+    for number, row in enumerate(rows):
+        row[number + 1] = " X "
+    topology = parse_topology("\n".join("\t".join(row) for row in (head, *rows)))
+    last = topology.gpus[15]
+    assert [gpu.gpu for gpu in topology.gpus] == list(range(16))
+    assert last.gpus == {str(number): "NV6" for number in range(15)}
+    assert (last.nic_nearest, last.nic_nearest_distance, last.cpu_affinity) == (["mlx5_9"], "PIX", "0-23,48-71")
+    assert topology.nics == nics
+
+
 def test_keeps_a_distance_that_it_does_not_know() -> None:
     matrix = fixture("gpu/h100-x2.topo.txt").replace("NV18", "XLINK")
     assert [gpu.gpus for gpu in parse_topology(matrix).gpus] == [{"1": "XLINK"}, {"0": "XLINK"}]
