@@ -493,6 +493,9 @@ def differences(facts: GpuFacts, expected: Expected) -> list[str]:
             else "correct the declared count"
         )
         found.append(f"count: {expected.count} GPUs are declared, {facts.count} answer; {advice}.")
+    described = (expected.model, expected.slurm_type, expected.memory_mib)
+    if expected.count is None and not working and any(one is not None for one in described):
+        found.append("count: GPUs of a kind are declared, but none answers; see problems for what ails them.")
     for name, wanted, actual in (
         ("model", expected.model, [(device.model, device.index) for device in working]),
         ("slurm_type", expected.slurm_type, [(device.slurm_type, device.index) for device in working]),

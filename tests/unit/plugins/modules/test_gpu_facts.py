@@ -64,6 +64,21 @@ def test_fails_without_a_gpu_where_one_is_required(tmp_path: Path) -> None:
     assert "can't be run" in result["msg"]
 
 
+@pytest.mark.parametrize("expected", [{"model": "NVIDIA H100 80GB HBM3"}, {"slurm_type": "h100"}, {"memory_mib": 1}])
+def test_fails_without_a_gpu_of_a_declared_kind(tmp_path: Path, expected: dict[str, Any]) -> None:
+    result = run_module(nvidia_smi=str(tmp_path / "none"), root=str(tmp_path), expected=expected)
+    assert result["failed"] is True
+    assert result["differences"] == [
+        "count: GPUs of a kind are declared, but none answers; see problems for what ails them."
+    ]
+    assert "can't be run" in result["msg"]
+
+
+def test_expects_no_gpu(tmp_path: Path) -> None:
+    result = run_module(nvidia_smi=str(tmp_path / "none"), root=str(tmp_path), expected={"count": 0, "model": "any"})
+    assert "failed" not in result
+
+
 def test_fails_with_every_difference(tmp_path: Path) -> None:
     expected = {"count": 8, "slurm_type": "a100", "memory_mib": 40960}
     result = run_module(nvidia_smi=healthy(tmp_path), root=str(tmp_path), expected=expected)
