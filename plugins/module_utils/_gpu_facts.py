@@ -396,9 +396,7 @@ def _with_links(
                 link=link.link,
                 active=link.speed is not None,
                 speed_gigabytes_per_second=link.speed,
-                errors_replay=errors.get((gpu.gpu, link.link), {}).get("replay"),
-                errors_recovery=errors.get((gpu.gpu, link.link), {}).get("recovery"),
-                errors_crc=errors.get((gpu.gpu, link.link), {}).get("crc"),
+                **{f"errors_{name}": count for name, count in errors.get((gpu.gpu, link.link), {}).items()},
             )
             for link in gpu.links
         ]

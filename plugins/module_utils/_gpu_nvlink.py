@@ -3,7 +3,7 @@
 # PRIVATE to this collection: no promise is made to other code.
 """What `nvidia-smi nvlink -s` (state and speed) and `nvlink -e` (error counters) print.
 
-Format: captures of drivers 470 to 590.
+Format: captures of drivers 470 to 590, and public reports of NVLink 5 on drivers 570 to 595.
 """
 
 from __future__ import annotations
@@ -13,8 +13,18 @@ from dataclasses import dataclass
 
 _GPU = re.compile(r"^GPU (\d{1,4}): ")
 _LINK = re.compile(r"^\s*Link (\d{1,3}): (.+?)\s*$")
-_SPEED = re.compile(r"^([0-9]{1,6}(?:\.[0-9]{1,6})?) GB/s$")
-_ERRORS = re.compile(r"^(Replay|Recovery|CRC) Errors: ([0-9]{1,18})$")
+# Blackwell may say more behind it (a sleeping link).
+_SPEED = re.compile(r"^([0-9]{1,6}(?:\.[0-9]{1,6})?) GB/s(?=$|[\s,;(])")
+_COUNTER = re.compile(r"^(.+?): ([0-9]{1,18})$")
+# The first three up to NVLink 4, the others from NVLink 5 (Blackwell) on, which counts recoveries under another name.
+_COUNTERS = {
+    "replay errors": "replay",
+    "crc errors": "crc",
+    "recovery errors": "recovery",
+    "total link recovery events": "recovery",
+    "link recovery failed events": "recovery_failed",
+    "effective errors": "effective",
+}
 _ALL_INACTIVE = re.compile(r"all links are inactive", re.IGNORECASE)
 
 
@@ -63,7 +73,7 @@ def parse_status(output: str) -> list[GpuLinks]:
 
 
 def parse_errors(output: str) -> dict[tuple[int, int], dict[str, int]]:
-    """Read `nvlink -e`: (GPU, link) to the counters "replay", "recovery" and "crc"."""
+    """Read `nvlink -e`: (GPU, link) to the counters "replay", "crc", "recovery", "recovery_failed" and "effective"."""
     counters: dict[tuple[int, int], dict[str, int]] = {}
     gpu: int | None = None
     for line in output.splitlines():
@@ -72,7 +82,8 @@ def parse_errors(output: str) -> dict[tuple[int, int], dict[str, int]]:
             gpu = int(match[1])
             continue
         match = _LINK.match(line)
-        errors = _ERRORS.match(match[2]) if match else None
-        if match and errors and gpu is not None:
-            counters.setdefault((gpu, int(match[1])), {})[errors[1].lower()] = int(errors[2])
+        counter = _COUNTER.match(match[2]) if match else None
+        name = _COUNTERS.get(counter[1].lower()) if counter else None
+        if match and counter and name and gpu is not None:
+            counters.setdefault((gpu, int(match[1])), {})[name] = int(counter[2])
     return counters

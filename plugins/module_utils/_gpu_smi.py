@@ -103,7 +103,10 @@ class MigInstance:
 
 @dataclass(frozen=True)
 class NvlinkLink:
-    """One NVLink of a GPU; speed in one direction, null while the link is inactive."""
+    """One NVLink of a GPU; speed in one direction, null while the link is inactive.
+
+    Errors up to NVLink 4: replay, recovery, crc; from NVLink 5 on: recovery, recovery_failed, effective.
+    """
 
     link: int
     active: bool
@@ -111,6 +114,8 @@ class NvlinkLink:
     errors_replay: int | None = None
     errors_recovery: int | None = None
     errors_crc: int | None = None
+    errors_recovery_failed: int | None = None
+    errors_effective: int | None = None
 
 
 @dataclass(frozen=True)
@@ -465,9 +470,7 @@ def _device(index: int, state: str, tag: str, tree: ElementTree.Element, fields:
         temperature_memory_celsius=integer(get("temperature/memory_temp")),
         temperature_slowdown_celsius=integer(get("temperature/gpu_temp_slow_threshold")),
         temperature_shutdown_celsius=integer(get("temperature/gpu_temp_max_threshold")),
-        temperature_target_celsius=integer(
-            _first(fields, "temperature/gpu_target_temperature", "temperature/gpu_target_temperature_specification")
-        ),
+        temperature_target_celsius=integer(get("temperature/gpu_target_temperature")),
         temperature_operating_max_celsius=integer(get("temperature/gpu_temp_max_gpu_threshold")),
         temperature_memory_operating_max_celsius=integer(get("temperature/gpu_temp_max_mem_threshold")),
         temperature_margin_celsius=integer(get("temperature/gpu_temp_tlimit")),

@@ -90,11 +90,16 @@ _VALUES: dict[str, dict[str, str]] = {
     "temperature": {
         "gpu_current_temp": "gpu_temp",
         "gpu_t_limit_temp": "gpu_temp_tlimit",
+        "gpu_current_t_limit_temp": "gpu_temp_tlimit",
         "gpu_shutdown_temp": "gpu_temp_max_threshold",
         "gpu_slowdown_temp": "gpu_temp_slow_threshold",
         "gpu_max_operating_temp": "gpu_temp_max_gpu_threshold",
         "gpu_shutdown_t_limit_temp": "gpu_temp_max_tlimit_threshold",
         "gpu_slowdown_t_limit_temp": "gpu_temp_slow_tlimit_threshold",
+        # As drivers from 610 on have it.
+        "gpu_shutdown_t_limit_temp_specification": "gpu_temp_max_tlimit_threshold",
+        "gpu_slowdown_t_limit_temp_specification": "gpu_temp_slow_tlimit_threshold",
+        "gpu_target_temperature_specification": "gpu_target_temperature",
         "memory_current_temp": "memory_temp",
         "memory_max_operating_temp": "gpu_temp_max_mem_threshold",
     },

@@ -514,9 +514,11 @@ ansible_facts:
                 link: {type: int, description: 'Number of the link.'}
                 active: {type: bool, description: 'Whether the link is up.'}
                 speed_gigabytes_per_second: {type: float, description: 'Speed in GB/s in one direction.'}
-                errors_replay: {type: int, description: 'Packets sent again.'}
+                errors_replay: {type: int, description: 'Packets sent again; up to NVLink 4.'}
                 errors_recovery: {type: int, description: 'Recoveries of the link.'}
-                errors_crc: {type: int, description: 'CRC errors.'}
+                errors_crc: {type: int, description: 'CRC errors; up to NVLink 4.'}
+                errors_recovery_failed: {type: int, description: 'Recoveries that failed; from NVLink 5 on.'}
+                errors_effective: {type: int, description: 'Errors left after correction; from NVLink 5 on.'}
             fabric_state:
               description: 'V(Completed), V(In Progress), V(Not Started).'
               type: str

@@ -48,6 +48,25 @@ def test_reads_error_counters() -> None:
     assert parse_errors(fixture("gpu/h100-x2.nvlink-e.txt")) == {(0, 0): {"replay": 0, "recovery": 1, "crc": 7}}
 
 
+def test_reads_error_counters_of_nvlink_5() -> None:
+    counters = parse_errors(
+        "GPU 1: NVIDIA B200 (UUID: GPU-1)\n"
+        "\t Link 17: Malformed packet Errors: 8\n"
+        "\t Link 17: Link recovery successful events: 2\n"
+        "\t Link 17: Link recovery failed events: 1\n"
+        "\t Link 17: Total link recovery events: 3\n"
+        "\t Link 17: Effective Errors: 5\n"
+        "\t Link 17: Effective BER: 15e-255\n"
+        "\t Link 17: FEC Errors - 0: 7\n"
+    )
+    assert counters == {(1, 17): {"recovery": 3, "recovery_failed": 1, "effective": 5}}
+
+
+def test_reads_a_speed_with_words_behind_it() -> None:
+    (gpu,) = parse_status("GPU 0: NVIDIA B200 (UUID: GPU-0)\n\t Link 0: 53.125 GB/s (sleep)\n\t Link 1: 50 GB/sec\n")
+    assert gpu.links == [LinkState(0, 53.125)]
+
+
 @settings(max_examples=100, deadline=None)
 @given(st.integers(0, 300), st.integers(0, 100), st.text(max_size=30))
 def test_passes_over_what_it_does_not_know(position: int, length: int, junk: str) -> None:

@@ -273,6 +273,23 @@ def test_leaves_the_number_of_a_gpu_free_that_a_message_names(printed: str) -> N
     assert [handle.index for handle in report.no_handles] == [1]
 
 
+@pytest.mark.parametrize(("current", "specification"), [("GPU", ""), ("GPU Current", " Specification")])
+def test_reads_thermal_margins_under_their_old_and_new_names(current: str, specification: str) -> None:
+    (gpu,) = parse_text(
+        "==============NVSMI LOG==============\n"
+        "GPU 00000000:18:00.0\n"
+        "    Temperature\n"
+        "        GPU Current Temp : 40 C\n"
+        f"        {current} T.Limit Temp : 47 C\n"
+        f"        GPU Shutdown T.Limit Temp{specification} : -12 C\n"
+        f"        GPU Slowdown T.Limit Temp{specification} : -2 C\n"
+        f"        GPU Target Temperature{specification} : 87 C\n"
+    ).devices
+    assert (gpu.temperature_gpu_celsius, gpu.temperature_target_celsius) == (40, 87)
+    assert (gpu.temperature_margin_celsius, gpu.temperature_slowdown_margin_celsius) == (47, -2)
+    assert gpu.temperature_shutdown_margin_celsius == -12
+
+
 def test_reads_the_health_of_the_fabric_in_a_text() -> None:
     (gpu,) = parse_text(
         "==============NVSMI LOG==============\n"
