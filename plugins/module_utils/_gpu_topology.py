@@ -20,7 +20,7 @@ _GPU_NAME = re.compile(r"^GPU(\d{1,4})$")
 _DEVICE_NAME = re.compile(r"^(?:GPU\d{1,4}|NIC\d{1,4}|[A-Za-z][\w.:-]*)$")
 # X, SYS, NODE, PHB, PXB, PIX, SOC, NV12, N/A; a word that a newer driver adds mustn't cost the whole matrix.
 _DISTANCE = re.compile(r"^[A-Z][A-Z0-9/#-]{0,7}$")
-_LEGEND = re.compile(r"^\s*(NIC\d{1,4}):\s+(\S+)\s*$")
+_LEGEND = re.compile(r"^\s*(NIC\d{1,4}):\s+(\S+)(?:\s.*)?$")
 
 
 class TopologyError(ValueError):

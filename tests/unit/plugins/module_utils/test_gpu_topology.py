@@ -91,6 +91,11 @@ def test_reads_sixteen_gpus_with_their_nics() -> None:
     assert topology.nics == nics
 
 
+def test_reads_a_legend_with_words_behind_the_name() -> None:
+    matrix = fixture("gpu/h100-x2.topo.txt").replace("NIC0: mlx5_0", "NIC0: mlx5_0 (data direct)")
+    assert parse_topology(matrix).nics == ["mlx5_0", "mlx5_bond_0"]
+
+
 def test_keeps_a_distance_that_it_does_not_know() -> None:
     matrix = fixture("gpu/h100-x2.topo.txt").replace("NV18", "XLINK")
     assert [gpu.gpus for gpu in parse_topology(matrix).gpus] == [{"1": "XLINK"}, {"0": "XLINK"}]
