@@ -62,8 +62,33 @@ _FABRIC_HEALTH = (
     "incorrect_configuration",
 )
 _NO_FAULT = frozenset({"full", "false", "none"})
-# Read from the bridge above the GPU, which a virtual machine may not show.
-_NOT_THE_GPUS = frozenset({"pci/pci_gpu_link_info/pcie_gen/max_host_link_gen"})
+# Values whose failure says that the GPU is sick. Drivers fail to read others of healthy GPUs too: the addressing mode
+# where kernel and driver don't agree, the host's PCIe generation in a virtual machine.
+_VITAL = (
+    "fan_speed",
+    "performance_state",
+    "persistence_mode",
+    "compute_mode",
+    "serial",
+    "uuid",
+    "inforom_version/",
+    "pci/replay_counter",
+    "pci/pci_gpu_link_info/pcie_gen/current_link_gen",
+    "pci/pci_gpu_link_info/link_widths/",
+    "clocks/",
+    "clocks_throttle_reasons/",
+    "clocks_event_reasons/",
+    "fb_memory_usage/",
+    "bar1_memory_usage/",
+    "utilization/",
+    "ecc_mode/",
+    "ecc_errors/",
+    "retired_pages",
+    "remapped_rows",
+    "temperature/",
+    "power_readings/",
+    "gpu_power_readings/",
+)
 
 
 class SmiError(ValueError):
@@ -548,7 +573,7 @@ class ReadGpu:
 def read_gpu(index: int, tree: ElementTree.Element, tag: str, whole: bool = True) -> ReadGpu:
     """Read a <gpu> element. tag: its opening tag. whole: it didn't break off."""
     fields = _fields(tree)
-    failed = sorted(name for name, value in fields.items() if is_failure(value) and name not in _NOT_THE_GPUS)
+    failed = sorted(name for name, value in fields.items() if name.startswith(_VITAL) and is_failure(value))
     told = sum(text(value) is not None for value in fields.values())
     lost = any(is_lost(value) for value in fields.values()) or len(failed) > told
     return ReadGpu(

@@ -323,11 +323,14 @@ def test_tells_a_failure_from_a_missing_value() -> None:
     assert report.failed_values == {0: ["temperature/gpu_temp"]}
 
 
-def test_finds_no_failure_in_what_is_not_the_gpus() -> None:
-    at = "<current_link_gen>"
-    report = parse_report(H100_X2.replace(at, f"<max_host_link_gen>Unknown Error</max_host_link_gen>{at}"))
+@pytest.mark.parametrize(
+    ("before", "element"), [("<current_link_gen>", "max_host_link_gen"), ("<persistence_mode>", "addressing_mode")]
+)
+def test_finds_no_failure_in_what_healthy_gpus_show(before: str, element: str) -> None:
+    assert before in H100_X2
+    report = parse_report(H100_X2.replace(before, f"<{element}>Unknown Error</{element}>{before}"))
     assert report.failed_values == {}
-    assert [device.pci_link_generation_host_max for device in report.devices] == [None, None]
+    assert [device.state for device in report.devices] == [OK, OK]
 
 
 @pytest.mark.parametrize("printed", ["Unknown Error", "[Unknown Error]", "ERR!"])
