@@ -718,6 +718,7 @@ def _set_all(
             _destroy(machine, gpu)
     for gpus, value in alike("mig", "mig"):
         _set(machine, "mig", gpus, "-mig", "1" if value else "0")
+        _keep_notes(machine, [gpu for gpu in gpus if gpu.device.architecture not in _MIG_NEEDS_RESET], bool(value))
     divided = [gpu.index for gpu in chosen if "mig_layout" in todo[gpu.index]]
     if divided:
         _divide(machine, chosen, divided, wishes, offered)
@@ -769,6 +770,23 @@ def _note(machine: Machine, gpu: _Gpu, option: str, clocks: Clocks) -> None:
     if known is None or (known.ecc, known.mig) != modes:
         known = Entry(None, None, *modes)
     record[gpu.id] = replace(known, graphics=clocks) if option == "graphics_clocks" else replace(known, memory=clocks)
+    _write(machine, record, option)
+
+
+def _keep_notes(machine: Machine, gpus: Sequence[_Gpu], mig: bool) -> None:
+    """Let what is noted of the GPUs be true in their new mode, which no reset brought about."""
+    record = read_record(machine.root)
+    noted = {gpu.id: record.pop(gpu.id) for gpu in gpus if gpu.id in record}
+    if not noted:
+        return
+    for gpu in gpus:
+        known = noted.get(gpu.id)
+        if known and (known.ecc, known.mig) == (gpu.settings.ecc_current, gpu.settings.mig_current):
+            record[gpu.id] = replace(known, mig=mig)
+    _write(machine, record, "mig")
+
+
+def _write(machine: Machine, record: dict[str, Entry], option: str) -> None:
     try:
         write_record(machine.root, record)
     except OSError as error:

@@ -643,6 +643,18 @@ def test_counts_a_gpu_that_only_a_message_names(tmp_path: Path) -> None:
     assert "GPU 1 does not answer" in bench.refusal(gpus=["1"], power_limit="400")
 
 
+@pytest.mark.parametrize(("architecture", "kept"), [("Hopper", [1000, 1500]), ("Ampere", None)])
+def test_locked_clocks_outlive_mig_mode_where_it_needs_no_reset(
+    tmp_path: Path, architecture: str, kept: list[int] | None
+) -> None:
+    bench = Bench(tmp_path, [FakeGpu(0, architecture=architecture)])
+    bench.run(graphics_clocks=["1000", "1500"])
+    bench.run(mig=True)
+    bench.smi.reset()
+    assert bench.run().gpus[0].graphics_clocks_mhz == kept
+    assert bench.run(graphics_clocks=["1000", "1500"]).changed == (kept is None)
+
+
 def optional(values: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     return st.none() | values
 
