@@ -13,11 +13,12 @@ import os
 import pwd
 import re
 import socket
-import subprocess
 import sys
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+
+from ansible_collections.trainyard.cluster.plugins.module_utils._gpu_command import run_command
 
 _OCTAL = re.compile(r"\\([0-7]{3})")
 _QUIET_FAILURES = 3  # unanswered questions after which the name servers count as dead
@@ -62,17 +63,15 @@ def mount_of(path: str, mountinfo: str) -> tuple[str, str]:
 
 def shared_directory(path: str, mountinfo: str, timeout_seconds: float = 10) -> Directory:
     """Look at a directory and change nothing. One that hangs, as from a dead file server, is a problem."""
-    probe = [sys.executable, "-c", _WRITABLE, path]
-    try:
-        status = subprocess.run(probe, timeout=timeout_seconds, check=False, stdin=subprocess.DEVNULL).returncode
-    except subprocess.TimeoutExpired:
+    probe = run_command([sys.executable, "-c", _WRITABLE, path], timeout_seconds)
+    if probe.timed_out:
         return Directory(path, None, None, f"does not answer within {timeout_seconds:g} seconds")
     if not os.path.isdir(path):
         return Directory(path, None, None, "is not there")
     point, kind = mount_of(os.path.realpath(path), mountinfo)
     if point == "/":
         return Directory(path, point, kind, "is not mounted: it lies on the machine's own root file system")
-    return Directory(path, point, kind, None if status == 0 else "is not writable for root")
+    return Directory(path, point, kind, None if probe.rc == 0 else "is not writable for root")
 
 
 def addresses(names: Iterable[str]) -> dict[str, list[str]]:

@@ -73,8 +73,9 @@ def _faults_of_addresses(listen_address: str, ports: Mapping[str, int]) -> Itera
     for name, port in ports.items():
         if not 0 < port < 65536:
             yield f"{name} is {port}: write a number from 1 to 65535."
-    if len(set(ports.values())) < len(ports):
-        yield f"{' and '.join(ports)} are the same, {next(iter(ports.values()))}: give each a port of its own."
+    different = set(ports.values())
+    if len(different) < len(ports):
+        yield f"{' and '.join(ports)} are the same, {min(different)}: give each a port of its own."
 
 
 def _faults_of_labels(where: str, labels: Mapping[str, Any]) -> Iterator[str]:

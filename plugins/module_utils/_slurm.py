@@ -337,7 +337,7 @@ def _id_problems(host: str, values: Mapping[str, list[str]], expected: Expected)
     problems = []
     for kind, number, variable in (("passwd", 0, "uid"), ("group", 1, "gid")):
         for entry in dict.fromkeys(values.get(kind, [])):
-            name, _, rest = entry.partition(":")
+            name, _password, rest = entry.partition(":")
             actual = int(rest.split(":")[1])
             for user, ids in expected.users.items():
                 option = f"slurm_munge_{variable}" if user == "munge" else f"slurm_{variable}"
@@ -394,7 +394,7 @@ def _place_problems(host: str, values: Mapping[str, list[str]], expected: Expect
         )
     allowed = {str(expected.users["slurm"][0]), "0"}
     for entry in values.get("owner", []):
-        uid, _, path = entry.partition(" ")
+        uid, _space, path = entry.partition(" ")
         if uid not in allowed:
             problems.append(
                 f"{path} on {host} belongs to the user id {uid} and not to slurm ({expected.users['slurm'][0]}): "

@@ -221,7 +221,7 @@ def _one_gres(part: str) -> Gres | None:
 def _numbers(runs: str) -> list[int] | None:
     numbers: list[int] = []
     for run in runs.split(","):
-        first, _, last = run.partition("-")
+        first, _dash, last = run.partition("-")
         if not first.isdigit() or not (last or first).isdigit() or len(run) > 12:
             return None
         if not 0 <= int(last or first) - int(first) < 4096:

@@ -68,7 +68,7 @@ def test_a_module_documents_itself(path: Path) -> None:
 def test_no_test_is_empty() -> None:
     """verify.yml that asserts nothing is the fault we were founded against."""
     for path in sorted((ROOT / "molecule").glob("*/verify.yml")):
-        tasks = [task for part in ("tasks", "handlers") for _, task in tasks_of(path.parent / part)]
+        tasks = [task for part in ("tasks", "handlers") for _path, task in tasks_of(path.parent / part)]
         tasks += [task for play in load(path) for task in flatten([play])]
         probes = [task for task in tasks if {"ansible.builtin.assert", "failed_when", "until"} & set(task)]
         assert probes, path

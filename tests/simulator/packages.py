@@ -101,7 +101,7 @@ def start_cache() -> None:
             stderr=output,
             start_new_session=True,
         )
-    for _ in range(50):
+    for _attempt in range(50):
         if _answers():
             return
         time.sleep(0.1)
@@ -112,7 +112,7 @@ def stop_cache() -> None:
     """End the cache and wait until it is gone; what it keeps stays on the disk."""
     for process in _cache_processes():
         os.kill(process, signal.SIGTERM)
-    for _ in range(50):
+    for _attempt in range(50):
         if not any(_cache_processes()):
             return
         time.sleep(0.1)

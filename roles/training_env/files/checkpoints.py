@@ -114,7 +114,7 @@ def prune(directory: str, keep: int, report: Callable[[str], None] = print) -> N
     """Remove all but the newest `keep` finished checkpoints. Zero keeps every one."""
     if keep <= 0:
         return
-    for _, path in sorted(_finished(directory))[:-keep]:
+    for _step, path in sorted(_finished(directory))[:-keep]:
         # The marker goes first: a removal cut short leaves a folder that nobody takes for whole.
         os.unlink(os.path.join(path, MARKER))
         shutil.rmtree(path)
@@ -127,7 +127,7 @@ def interface_towards(host: str) -> str | None:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
             probe.connect((host, 9))  # a datagram socket: nothing is sent
             address = probe.getsockname()[0]
-            for _, interface in socket.if_nameindex():
+            for _index, interface in socket.if_nameindex():
                 request = struct.pack("256s", interface.encode()[:15])
                 with contextlib.suppress(OSError):  # an interface without an IPv4 address
                     answer = fcntl.ioctl(probe.fileno(), _SIOCGIFADDR, request)

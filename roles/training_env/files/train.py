@@ -59,7 +59,7 @@ class LanguageModel(nn.Module):
         super().__init__()
         self.token = nn.Embedding(VOCABULARY, width)
         self.position = nn.Embedding(context, width)
-        self.blocks = nn.Sequential(*(Block(width, heads) for _ in range(layers)))
+        self.blocks = nn.Sequential(*(Block(width, heads) for _layer in range(layers)))
         self.norm = nn.LayerNorm(width)
         self.head = nn.Linear(width, VOCABULARY, bias=False)
         for table in (self.token, self.position):

@@ -34,7 +34,7 @@ def fingerprint(environment: str) -> str:
     folders = {os.path.realpath(os.path.dirname(specification.origin))}
     folders.update(  # the distribution's PyTorch is a link farm to libraries elsewhere
         os.path.dirname(os.path.realpath(os.path.join(root, file)))
-        for root, _, files in os.walk(os.path.dirname(specification.origin))
+        for root, _folders, files in os.walk(os.path.dirname(specification.origin))
         for file in files
         if ".so" in file
     )

@@ -38,7 +38,7 @@ def stage(package: Package, tree: Path, programs: Path = PROGRAMS) -> None:
     values = package.placeholders
     tree.mkdir(parents=True)
     for entry in package.payload:
-        kind, _, name = entry.partition(":")
+        kind, _colon, name = entry.partition(":")
         if kind == "build":
             _BUILDERS[name](tree, package)
         else:

@@ -91,7 +91,7 @@ class _Storage:
             "created": "2026-01-01T00:00:00Z",
             "config": config,
             "rootfs": {"type": "layers", "diff_ids": [layer.plain for layer in layers]},
-            "history": [{"created": "2026-01-01T00:00:00Z", "created_by": "simulator"} for _ in layers],
+            "history": [{"created": "2026-01-01T00:00:00Z", "created_by": "simulator"} for _layer in layers],
         }
         text = json.dumps(whole, sort_keys=True).encode()
         manifest = {

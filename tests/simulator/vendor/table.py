@@ -50,7 +50,7 @@ class Repository:
 
     def root(self, suite: str) -> str:
         """Path below the server's root of the archive that holds the suite."""
-        distribution, _, _codename = suite.partition("/")
+        distribution, _slash, _codename = suite.partition("/")
         return self.path.format(suite=suite, distribution=distribution)
 
     def key(self, suite: str) -> str:

@@ -126,8 +126,8 @@ def test_the_table_and_the_list(h100: Bench, version: str) -> None:
     listed = re.findall(
         r"^GPU (\d): NVIDIA H100 80GB HBM3 \(UUID: (GPU-[0-9a-f-]{36})\)$", h100.smi("-L"), re.MULTILINE
     )
-    assert [int(number) for number, _ in listed] == list(range(8))
-    assert len({uuid for _, uuid in listed}) == 8
+    assert [int(number) for number, _uuid in listed] == list(range(8))
+    assert len({uuid for _number, uuid in listed}) == 8
 
 
 def test_the_xml_is_that_of_a_real_gpu(h100: Bench, version: str) -> None:
@@ -335,7 +335,7 @@ def test_a_running_process_sees_changes(h100: Bench) -> None:
         try:
             assert watching.stdout.readline().strip() == "36"
             h100.simgpu("set", "0", "temperature=77")
-            assert any(watching.stdout.readline().strip() == "77" for _ in range(100))
+            assert any(watching.stdout.readline().strip() == "77" for _line in range(100))
         finally:
             watching.terminate()
 

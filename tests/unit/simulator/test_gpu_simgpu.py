@@ -242,7 +242,7 @@ def test_loading_enters_the_modules_into_the_kernels_list_once(machine: Machine)
     listed.parent.mkdir(parents=True)
     listed.write_text("kernel/net/ipv6/sit.ko:\n")
     driver.Driver(machine).unload("nouveau")
-    for _ in range(2):
+    for _time in range(2):
         driver.Driver(machine).load("nvidia")
         driver.Driver(machine).unload_all()
     lines = listed.read_text().splitlines()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -19,10 +20,10 @@ NODE = {
     "node_gpu_model": "h100",
     "node_gpu_count": 8,
 }
-GIVEN = ["slurm_cluster_name", "slurm_controller_host"]
+GIVEN = ("slurm_cluster_name", "slurm_controller_host")
 
 
-def faults(given: list[str] = GIVEN, **variables: dict[str, Any]) -> list[str]:
+def faults(given: Sequence[str] = GIVEN, **variables: dict[str, Any]) -> list[str]:
     hostvars = {host: {**NODE, **variables.get(host, {})} for host in ("ctl", "gpu1", "gpu2")}
     found: list[str] = site(GROUPS, hostvars, ROLES, given)["faults"]
     return found

@@ -15,10 +15,13 @@ SETTINGS = {"features": {"cdi": True}}
 
 
 def merge(
-    current: Any, record: str = "", defaults: dict[str, Any] = DEFAULTS, settings: dict[str, Any] = SETTINGS
+    current: Any, record: str = "", defaults: dict[str, Any] | None = None, settings: dict[str, Any] | None = None
 ) -> dict[str, Any]:
+    """Merge with DEFAULTS and SETTINGS, if nothing else is given."""
     text = current if isinstance(current, str) else json.dumps(current)
-    result = daemon_configuration(text, record, defaults, settings)
+    result = daemon_configuration(
+        text, record, DEFAULTS if defaults is None else defaults, SETTINGS if settings is None else settings
+    )
     assert result["fault"] == ""
     assert json.loads(result["text"]) == result["configuration"]
     return result

@@ -137,9 +137,9 @@ class FakeSmi:
         assert gpu.mig
         assert gpu.mig[0], "not in MIG mode"
         if words[2] == "-dci":
-            gpu.instances = {number: (name, []) for number, (name, _) in gpu.instances.items()}
+            gpu.instances = {number: (name, []) for number, (name, _compute) in gpu.instances.items()}
         elif words[2] == "-dgi":
-            assert not any(compute for _, compute in gpu.instances.values())
+            assert not any(compute for _name, compute in gpu.instances.values())
             gpu.instances = {}
         else:
             assert (words[2], words[4:]) == ("-cgi", ["-C"])
@@ -478,7 +478,7 @@ def test_instances_are_replaced_only_if_they_are_others(bench: Bench) -> None:
     wanted: dict[str, Any] = {"gpus": ["0"], "mig_layout": ["1g.10gb", "1g.10gb", "2g.20gb"]}
     gpu = bench.smi.gpus[0]
     bench.run(mig=True, **wanted)
-    assert sorted(name for name, _ in gpu.instances.values()) == ["1g.10gb", "1g.10gb", "2g.20gb"]
+    assert sorted(name for name, _compute in gpu.instances.values()) == ["1g.10gb", "1g.10gb", "2g.20gb"]
     bench.smi.calls.clear()
     assert not bench.run(**wanted).changed
     gpu.instances[1] = (gpu.instances[1][0], ["1c.2g.20gb", "1c.2g.20gb"])

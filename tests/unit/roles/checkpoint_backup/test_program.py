@@ -115,7 +115,7 @@ def contents(path: Path) -> dict[bytes, str]:
         os.path.relpath(os.path.join(root, file), os.fsencode(path)): hashlib.sha256(
             Path(os.fsdecode(os.path.join(root, file))).read_bytes()
         ).hexdigest()
-        for root, _, files in os.walk(os.fsencode(path))
+        for root, _folders, files in os.walk(os.fsencode(path))
         for file in files
     }
 

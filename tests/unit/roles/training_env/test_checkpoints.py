@@ -110,7 +110,7 @@ def test_one_without_its_marker_is_not_looked_at(checkpoints: ModuleType, tmp_pa
 
 
 def test_a_damaged_one_is_kept_aside_when_its_step_comes_again(checkpoints: ModuleType, tmp_path: Path) -> None:
-    for _ in range(2):
+    for _time in range(2):
         (write(checkpoints, tmp_path, 100) / "model.pt").write_text("rotten")
     path = write(checkpoints, tmp_path, 100)
     checkpoints.verify(str(path))

@@ -78,7 +78,7 @@ class _Options:
         rest = iter(arguments)
         for word in rest:
             if word.startswith("--"):
-                name, equals, _ = word[2:].partition("=")
+                name, equals, _value = word[2:].partition("=")
                 if not equals and name in with_value:
                     next(rest, None)
                 self.flags.add(_LONG.get(name, name))

@@ -248,7 +248,7 @@ class Machine:
         }
         given = (word.partition("=") for word in state.get("driver.parameters", "").split())
         renamed = {"NVreg_RestrictProfilingToAdminUsers": "RmProfilingAdminOnly"}
-        for name, _, value in given:
+        for name, _equals, value in given:
             values[renamed.get(name, name[len("NVreg_") :] if name.startswith("NVreg_") else name)] = value
         return values
 
@@ -295,7 +295,7 @@ class Machine:
         majors = self.majors()
         if "nvidia" in modules:
             wanted["nvidiactl"] = (majors["nvidia"], 255)
-            for minor, _ in enumerate(_numbers(state.get("driver.gpus", ""))):
+            for minor, _gpu in enumerate(_numbers(state.get("driver.gpus", ""))):
                 wanted[f"nvidia{minor}"] = (majors["nvidia"], minor)
         if "nvidia_modeset" in modules:
             wanted["nvidia-modeset"] = (majors["nvidia"], 254)

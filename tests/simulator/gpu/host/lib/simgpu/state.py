@@ -20,7 +20,7 @@ class SimulatorError(Exception):
 def parse(text: str) -> Values:
     """Lines of key=value; others are passed over, as the C library does."""
     pairs = (line.partition("=") for line in text.splitlines() if "=" in line and not line.startswith("#"))
-    return {key: value for key, _, value in pairs}
+    return {key: value for key, _equals, value in pairs}
 
 
 def render(values: Mapping[str, str]) -> str:

@@ -214,7 +214,7 @@ class Nvml:
 
     def remapped(self, device: int, which: int) -> int | None:
         """Rows remapped for correctable (0) or uncorrectable (1) errors; whether one is pending (2), has failed (3)."""
-        values = [ctypes.c_uint() for _ in range(4)]
+        values = [ctypes.c_uint() for _part in range(4)]
         good = self.call(
             "nvmlDeviceGetRemappedRows", ctypes.c_void_p(device), *(ctypes.byref(value) for value in values)
         )
