@@ -1,4 +1,4 @@
-#!/bin/bash
+#!/usr/bin/env bash
 # Makes a checkout ready to work in; a second run takes no time. Called by `make setup`.
 #   .venv            Python environment: ansible-core 2.19 on Python 3.11, 2.21 on newer ones
 #   .venv-2.21       a second one on Python 3.12 or newer, where .venv is on 3.11 and the machine has such a Python

@@ -127,7 +127,7 @@ def test_nothing_hides_a_fault(role: Path) -> None:
 @every_role
 def test_templates_say_who_manages_the_file(role: Path) -> None:
     for path in (role / "templates").glob("**/*.j2"):
-        head = "\n".join(path.read_text().splitlines()[:2])
+        head = "\n".join(path.read_text().splitlines()[:3])
         assert "ansible_managed | default('Ansible managed') | comment" in head, path
 
 

@@ -1,4 +1,3 @@
-#!/usr/bin/python3
 # Copyright: Contributors to the trainyard.cluster collection
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 """Copy finished checkpoints to a backup server, and bring them back.

@@ -14,7 +14,7 @@ import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from ..engine import STATE, SimulatorError, run
+from ..engine import PYTHON, STATE, SimulatorError, run
 from ..gpu import debian
 from . import docker
 from .table import PROGRAMS, Package
@@ -31,6 +31,17 @@ _ORIGINALS = {"nvidia-persistenced": "bookworm", "nvidia-smi": "trixie"}
 def fill(text: str, values: Mapping[str, str]) -> str:
     """Replace @VERSION@ and its like."""
     return _PLACEHOLDER.sub(lambda match: values[match[1].lower()], text)
+
+
+def read(path: Path) -> tuple[bytes, int]:
+    """Contents and mode of a file of vendor/programs where it is installed.
+
+    A program, in bin/ or sbin/, that names no interpreter is Python's.
+    """
+    content = path.read_bytes()
+    if path.parent.name in ("bin", "sbin") and not content.startswith(b"#!"):
+        content = PYTHON.encode() + content
+    return content, 0o755 if content.startswith(b"#!") else 0o644
 
 
 def stage(package: Package, tree: Path, programs: Path = PROGRAMS) -> None:
@@ -65,12 +76,11 @@ def _copy(source: Path, tree: Path, values: Mapping[str, str]) -> None:
         if re.search(r"\.so(\.[^/]*)?\.c$", path.name):
             _compile(path, target.with_suffix(""), values)
             continue
-        content = path.read_bytes()
+        content, mode = read(path)
         if b"\0" not in content:
             content = fill(content.decode("utf-8"), values).encode("utf-8")
         target.write_bytes(content)
-        script = target.parent.name == "DEBIAN" and content.startswith(b"#!")
-        target.chmod(0o755 if script or os.access(path, os.X_OK) else 0o644)
+        target.chmod(mode)
 
 
 def _compile(source: Path, library: Path, values: Mapping[str, str]) -> None:

@@ -12,7 +12,6 @@ import gzip
 import hashlib
 import io
 import json
-import os
 import re
 import tarfile
 from collections.abc import Mapping, Sequence
@@ -22,6 +21,7 @@ from typing import Any
 
 from .. import packages
 from ..engine import STATE, run
+from . import payloads
 
 _SUITE = "trixie"
 # A shell, its tools and Python: enough for nvidia-smi, which the host brings, and for the stand-ins' programs.
@@ -150,7 +150,7 @@ def _program(folder: Path) -> _Layer:
                 entry.type, entry.mode, entry.mtime = tarfile.DIRTYPE, 0o755, _MADE
                 archive.addfile(entry)
             else:
-                _add(archive, str(name), path.read_bytes(), 0o755 if os.access(path, os.X_OK) else 0o644)
+                _add(archive, str(name), *payloads.read(path))
     return _layer(buffer.getvalue())
 
 

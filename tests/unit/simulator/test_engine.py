@@ -73,6 +73,7 @@ def test_takes_rlimits_away_where_they_cannot_be_raised(machine: Path) -> None:
     assert not engine.may_raise_limits()
     wrapper = machine / "state/runc-without-rlimits"
     assert f'sim = ["{wrapper}"]' in configuration()
+    assert wrapper.read_text().startswith("#!/usr/bin/python3\n")
     assert "@RUNC@" not in wrapper.read_text()
 
 

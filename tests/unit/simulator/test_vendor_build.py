@@ -79,6 +79,7 @@ def web(place: Path, keys: Keys) -> Path:
         "tool/usr/lib/libtool.so.@UPSTREAM@.c": LIBRARY,
         "tool/usr/lib/systemd/system/tool.service": "[Service]\nExecStart=/bin/true\n",
         "tool/usr/share/tool/@SUITE@": "@VERSION@ @NUMBER@ @DOTTED@ mail@example.com\n",
+        "tool/usr/bin/tool": "print('@UPSTREAM@')\n",
         "tool/DEBIAN/postinst": "#!/bin/sh\nset -e\necho @UPSTREAM@\n",
     }
     for name, text in texts.items():
@@ -147,6 +148,7 @@ def test_a_package_says_what_it_is_and_has_its_files(web: Path, tmp_path: Path) 
     assert (tree / "usr/share/tool/debian12").read_text() == "13.0.88-1 13-0 13.0 mail@example.com\n"
     assert (tree / "usr/lib/libtool.so.13").resolve().name == "libtool.so.13.0.88"
     assert "Library soname: [libtool.so.13]" in run("readelf", "--dynamic", tree / "usr/lib/libtool.so.13")
+    assert run(tree / "usr/bin/tool") == "13.0.88\n"
     script = (tree / "DEBIAN/postinst").read_text()
     assert script.startswith("#!/bin/sh\nset -e\necho 13.0.88\n")
     assert "deb-systemd-helper enable" in script

@@ -222,7 +222,7 @@ class TestRegistry:
         folder = tmp_path / "programs/tool"
         (folder / "usr/bin").mkdir(parents=True)
         (folder / "usr/bin/tool").write_text("#!/bin/sh\n", encoding="utf-8")
-        (folder / "usr/bin/tool").chmod(0o755)
+        (folder / "usr/bin/snake").write_text("print()\n", encoding="utf-8")
         (folder / "DEBIAN").mkdir()
         (folder / "DEBIAN/postinst").write_text("#!/bin/sh\n", encoding="utf-8")
         return folder.parent
@@ -246,7 +246,13 @@ class TestRegistry:
         layers = [gzip.decompress(self._blob(tmp_path, layer["digest"])) for layer in manifest["layers"]]
         assert config["rootfs"]["diff_ids"] == [f"sha256:{hashlib.sha256(layer).hexdigest()}" for layer in layers]
         with tarfile.open(fileobj=io.BytesIO(layers[1])) as layer:
-            assert {entry.name: entry.mode for entry in layer if entry.isfile()} == {"usr/bin/tool": 0o755}
+            assert {entry.name: entry.mode for entry in layer if entry.isfile()} == {
+                "usr/bin/snake": 0o755,
+                "usr/bin/tool": 0o755,
+            }
+            snake = layer.extractfile("usr/bin/snake")
+            assert snake is not None
+            assert snake.read() == b"#!/usr/bin/python3\nprint()\n"
 
     def test_the_same_contents_have_the_same_digest(self, tmp_path: Path, programs: Path) -> None:
         row = {"image": "nvidia/tool", "tag": "1.0", "program": ["tool"]}
