@@ -23,18 +23,20 @@ LOGS = CHECKOUT / ".cache/test"
 _SHOWN_LINES = 150
 _SHOWN_CHARACTERS = 20000
 _FAULTS = ("failure", "error")
+_SANITY_TESTS = 20  # ansible-test has 24 for a collection
 _PATH = f"{CHECKOUT}/.venv/bin:{os.environ['PATH']}"
 
 
 @dataclass
 class Check:
-    """One command; `proof` looks at its output and returns what is missing, or nothing."""
+    """One command. `proof` looks at its output and returns what is missing, `remark` what to say of one that passed."""
 
     name: str
     command: Sequence[str]
     proof: Callable[[str], str] = lambda output: ""
     environment: dict[str, str] = field(default_factory=dict)
     details: Callable[[], str] = lambda: ""
+    remark: Callable[[str], str] = lambda output: ""
 
     def run(self) -> str:
         """Run it. Returns why it failed, or nothing."""
@@ -48,7 +50,8 @@ class Check:
         text = log.read_text(errors="replace")
         problem = f"exit status {status}" if status else self.proof(text)
         seconds = time.monotonic() - started
-        print(f"{'FAILED' if problem else 'passed'}  {self.name:28} {seconds:5.0f} s  {problem}", flush=True)
+        word, why = ("FAILED", problem) if problem else ("passed", self.remark(text))
+        print(f"{word}  {self.name:28} {seconds:5.0f} s  {why}", flush=True)
         if problem:
             shown = text.splitlines()[-_SHOWN_LINES:]
             print("\n".join([f"----- end of {log.relative_to(CHECKOUT)}", *shown, "-----"]), flush=True)
@@ -68,18 +71,21 @@ def environments() -> dict[str, Path]:
 
 
 def lint() -> list[Check]:
-    """Linters and types; ansible-lint with every ansible-core at hand, the others once."""
+    """Linters and types; ansible-lint and ansible-test with every ansible-core at hand, the others once."""
     tools = CHECKOUT / ".venv/bin"
-    scripts = [str(path) for path in (".ci/run", "tests/setup.sh")]
+    scripts = ["tests/run.py", "tests/role_readme.py", "tests/sanity.py"]
+    on_targets = ["plugins/modules", "plugins/module_utils", *map(str, CHECKOUT.glob("roles/*/files"))]
     checks = [
         Check("yamllint", [str(tools / "yamllint"), "--strict", "."]),
         Check("ruff", [str(tools / "ruff"), "check", "."]),
         Check("ruff-format", [str(tools / "ruff"), "format", "--check", "."]),
-        Check("mypy", [str(tools / "mypy"), "plugins", "tests/simulator", "tests/run.py", "tests/role_readme.py"]),
+        Check("mypy", [str(tools / "mypy"), "plugins", "tests/simulator", *scripts]),
         Check("role-readme", [str(tools / "python"), "-m", "tests.role_readme"]),
-        Check("shellcheck", ["shellcheck", *scripts]),
+        Check("shellcheck", ["shellcheck", ".ci/run", "tests/setup.sh"]),
+        Check("vermin", [str(tools / "vermin"), "--target=3.9-", "--no-tips", "--violations", *on_targets]),
     ]
-    for core, folder in environments().items():
+    found = environments()
+    for core, folder in found.items():
         checks.append(
             Check(
                 f"ansible-lint-{core}",
@@ -88,6 +94,10 @@ def lint() -> list[Check]:
                 {"PATH": f"{folder}:{os.environ['PATH']}", "ANSIBLE_HOME": str(CHECKOUT / f".cache/ansible-{core}")},
             )
         )
+        # pylint takes longer than the rest and looks at what is the same under every ansible-core.
+        less = [] if core == max(found) else ["--skip-test", "pylint"]
+        command = [str(folder / "python"), "-m", "tests.sanity", *less]
+        checks.append(Check(f"sanity-{core}", command, _sanity_tests, remark=_missing_pythons))
     return checks
 
 
@@ -133,6 +143,18 @@ def _failed_tests() -> str:
 def _processed_files(output: str) -> str:
     found = re.search(r"(\d+) files processed|processed (\d+) files|in (\d+) files", output)
     return "" if found and int(next(filter(None, found.groups()))) > 0 else "no file was looked at"
+
+
+def _sanity_tests(output: str) -> str:
+    ran = set(re.findall(r'^Running sanity test "([\w-]+)"', output, re.MULTILINE))
+    skipped = set(re.findall(r'Skipping sanity test "([\w-]+)"', output))
+    if skipped or len(ran) < _SANITY_TESTS:
+        return f"{len(ran)} of ansible-test's tests ran, {', '.join(sorted(skipped)) or 'none'} skipped"
+    return ""
+
+
+def _missing_pythons(output: str) -> str:
+    return "".join(re.findall(r"^not with Python .*", output, re.MULTILINE))
 
 
 def main() -> int:
