@@ -91,3 +91,7 @@ def test_the_collection_is_described() -> None:
     runtime = load(ROOT / "meta/runtime.yml")
     assert runtime["requires_ansible"] == ">=2.19.0"
     assert set(runtime["action_groups"]["all"]) == {path.stem for path in MODULES}
+
+
+def test_nothing_is_excused_from_ansible_test() -> None:
+    assert not list((ROOT / "tests/sanity").glob("ignore*"))
