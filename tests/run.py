@@ -29,7 +29,11 @@ _PATH = f"{CHECKOUT}/.venv/bin:{os.environ['PATH']}"
 
 @dataclass
 class Check:
-    """One command. `proof` looks at its output and returns what is missing, `remark` what to say of one that passed."""
+    """One command.
+
+    proof: looks at its output and returns what is missing. remark: what to say of one that passed.
+    progress: what a line of output tells somebody who waits.
+    """
 
     name: str
     command: Sequence[str]
@@ -37,17 +41,24 @@ class Check:
     environment: dict[str, str] = field(default_factory=dict)
     details: Callable[[], str] = lambda: ""
     remark: Callable[[str], str] = lambda output: ""
+    progress: Callable[[str], str] = lambda line: ""
 
     def run(self) -> str:
         """Run it. Returns why it failed, or nothing."""
         log = LOGS / f"{self.name}.log"
         started = time.monotonic()
-        with open(log, "w") as output:
-            status = subprocess.run(
-                self.command, cwd=CHECKOUT, env={**os.environ, "PATH": _PATH, **self.environment},
-                stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, check=False,
-            ).returncode  # fmt: skip
-        text = log.read_text(errors="replace")
+        with open(log, "w") as output, subprocess.Popen(
+            self.command, cwd=CHECKOUT, env={**os.environ, "PATH": _PATH, **self.environment},
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
+        ) as process:  # fmt: skip
+            assert process.stdout  # a pipe was asked for
+            for line in process.stdout:
+                output.write(line)
+                reached = self.progress(line)
+                if reached:
+                    print(f"{time.monotonic() - started:6.0f} s  {reached}", flush=True)
+        status = process.returncode
+        text = log.read_text()
         problem = f"exit status {status}" if status else self.proof(text)
         seconds = time.monotonic() - started
         word, why = ("FAILED", problem) if problem else ("passed", self.remark(text))
@@ -121,12 +132,20 @@ def molecule(long: bool) -> list[Check]:
     command = [str(CHECKOUT / ".venv/bin/molecule"), "test", "--workers", "2", "--continue-on-failure", *chosen]
 
     def every_scenario_ran(output: str) -> str:
-        plain = re.sub(r"\x1b\[[0-9;]*m", "", output)
+        plain = _uncoloured(output)
         missing = [name for name in wanted if not re.search(rf"^{name} ➜ verify: Executed: Successful", plain, re.M)]
         return f"scenarios without a verified end: {', '.join(missing)}" if missing else ""
 
+    def step_done(line: str) -> str:
+        step = re.match(r"[A-Z]+\s+(\S+ ➜ \w+): Executed: (\w+)", _uncoloured(line)) if "Executed: " in line else None
+        return f"{step[1]} {step[2].lower()}" if step else ""
+
     environment = {"MOLECULE_GLOB": "molecule/*/molecule.yml"}
-    return [Check("molecule", command, every_scenario_ran, environment, _failed_tests)]
+    return [Check("molecule", command, every_scenario_ran, environment, _failed_tests, progress=step_done)]
+
+
+def _uncoloured(output: str) -> str:
+    return re.sub(r"\x1b\[[0-9;]*m", "", output)
 
 
 def _failed_tests() -> str:
