@@ -10,12 +10,13 @@ captures of drivers 384 to 590; before a message stands whatever dmesg, journalc
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from functools import lru_cache
-from typing import Optional
+from typing import NamedTuple, Optional
 
 from ansible_collections.trainyard.cluster.plugins.module_utils._gpu_values import pci_bus_id, without_escapes
 from ansible_collections.trainyard.cluster.plugins.module_utils._xid_catalogue import (
@@ -28,15 +29,29 @@ from ansible_collections.trainyard.cluster.plugins.module_utils._xid_catalogue i
 XID = "xid"
 SXID = "sxid"
 FABRIC_MANAGER = "fabric_manager"
+# The Xid of a GPU that the driver can't reach any more.
+LOST = 79
 
 # A look for plain words is many times faster than a pattern, and most lines of a log hold none of these.
-_EVENT_WORDS = "Xid ("
+_EVENT_WORD = "Xid"
+# Up to driver 173 there is no address. The text begins with the process, in quotation marks if it isn't known.
 _EVENT = re.compile(
-    r"Xid \((?:PCI:)?\s*(?P<pci>[0-9A-Fa-f:.]*)(?P<part>[^)]*)\)\s*:\s*(?P<code>\d{1,6})\b[,:]?\s*(?P<text>.*)"
+    r"Xid(?: \((?:PCI:)?\s*([0-9A-Fa-f:.]*)([^)]*)\)\s*|(?<=NVRM: Xid)):\s*(\d{1,6})\b[,:]?\s*"
+    r"((?:pid=\s*'?(?:(\d{1,10})(?!\d))?[^,]*(?:,\s*|$))?(?:name=([^,]*(?:,[^,\s][^,]*)*))?(.*))",
+    re.ASCII,
 )
+_NO_NAME = frozenset({None, "", "<unknown>", "'<unknown>'"})
+_LOST_WORDS = "fallen off the bus"
+_LOST = re.compile(r"NVRM: (?P<text>.*fallen off the bus.*)")
+_LOST_GPU = re.compile(
+    r"NVRM: (?:The NVIDIA )?GPU (?:at )?(?:PCI:)?"
+    r"(?P<pci>(?:[0-9A-Fa-f]{4,8}:)?[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}(?:\.[0-7])?)\b"
+)
+# Lines of the message that says so when a driver is loaded, and how far from an Xid 79 the same may be said again.
+_LOST_LINES = 3
+_LOST_AGAIN = 20
 _SWITCH = re.compile(r"nvidia-nvswitch(\d{1,3}): S?$")
 _INSTANCE = re.compile(r"GPU-(C?)I:(\d{1,3})")
-_PROCESS = re.compile(r"pid=\s*'?(?P<pid>[^',\s]*)'?(?:,\s*name=(?P<name>.*?))?(?:,\s|,?$)")
 _CHANNEL = re.compile(r"\b(?:Ch|[Cc]hannel)\s+(?:ID\s+)?(?P<channel>(?:0x)?[0-9A-Fa-f]{1,16})\b")
 # Before driver 340 Xid 13 printed bare numbers: channel, class, registers.
 _BARE_CHANNEL = re.compile(r"^(?P<channel>[0-9a-f]{4})(?: [0-9a-f]{8}){2}")
@@ -56,18 +71,21 @@ _FM_SWITCH = re.compile(
 
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
-_ISO = re.compile(
-    r"(?P<date>\d{4}-\d{2}-\d{2})[T ](?P<time>\d{2}:\d{2}:\d{2})(?:[.,](?P<fraction>\d{1,9}))?"
-    r"\s?(?P<zone>Z|UTC|[+-]\d{2}:?\d{2})?"
-)
+_ISO = re.compile(r"(\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}:\d{2})(?:[.,](\d{1,9}))?\s?(Z|UTC|[+-]\d{2}:?\d{2})?", re.ASCII)
 _WORDED = re.compile(
-    rf"(?:\b(?P<weekday>{'|'.join(_WEEKDAYS)}),? )?\s*\b(?P<month>{'|'.join(_MONTHS)})\s+(?P<day>\d{{1,2}})\s+"
-    r"(?:(?P<before>(?:19|20)\d{2})\s+)?(?P<time>\d{2}:\d{2}:\d{2})(?:\.(?P<fraction>\d{1,9}))?"
-    r"(?:(?:\s+(?P<zone>[A-Z]{3,4}))?\s+(?P<after>(?:19|20)\d{2})\b)?"
+    rf"\b(?P<month>{'|'.join(_MONTHS)})\s+(?P<day>\d{{1,2}})\s+(?:(?P<before>(?:19|20)\d{{2}})\s+)?"
+    r"(?P<time>\d{2}:\d{2}:\d{2})(?:\.(?P<fraction>\d{1,9}))?"
+    r"(?:(?:\s+(?P<zone>[A-Z]{3,4}))?\s+(?P<after>(?:19|20)\d{2})\b)?",
+    re.ASCII,
 )
-_MONOTONIC = re.compile(r"\[\s*(\d{1,10}\.\d{1,9})(?:\s+[TC]\d+)?\]")
+_WEEKDAY = re.compile(rf"\b({'|'.join(_WEEKDAYS)}),?\s+$")
+# Behind it may stand who wrote the line, or the time since the line before (dmesg -d).
+_MONOTONIC = re.compile(r"\[\s*(\d{1,10}\.\d{1,9})(?:\s+[TC]\d+|\s*<\s*[\d.]+\s*>)?\s*\]")
 _KMSG = re.compile(r"^\s*(?:<\d{1,3}>)?\d{1,3},\d+,(\d{1,17}),[^;]*;")
 _EPOCH = re.compile(r"^\s*(\d{9,10}\.\d{3,6}) ")
+# journalctl, Docker and Kubernetes, and what log shippers make of them.
+_JSON_TIMES = ("__REALTIME_TIMESTAMP", "time", "timestamp", "@timestamp", "ts")
+_JSON_MESSAGES = ("MESSAGE", "log", "message", "msg")
 _OLD_ADDRESS = re.compile(r"^00([0-9a-f]{2}):([0-9a-f]{2})$")
 
 
@@ -92,20 +110,20 @@ class XidEvent:
     action: str
     advice: str | None
     pci_bus_id: str | None
-    gpu: int | None
-    uuid: str | None
-    gpu_instance: int | None
-    compute_instance: int | None
-    switch: int | None
-    link: int | None
     time: str | None
     monotonic_seconds: float | None
-    pid: int | None
-    process_name: str | None
-    channel: str | None
     text: str
-    continuation: bool
     line: str
+    gpu: int | None = None
+    uuid: str | None = None
+    gpu_instance: int | None = None
+    compute_instance: int | None = None
+    switch: int | None = None
+    link: int | None = None
+    pid: int | None = None
+    process_name: str | None = None
+    channel: str | None = None
+    continuation: bool = False
 
 
 @dataclass(frozen=True)
@@ -128,33 +146,41 @@ class Clock:
     boot: datetime | None = None
 
 
+# Time in ISO 8601, seconds since the boot.
+_Stamp = tuple[Optional[str], Optional[float]]
 # By PCI address and code the links of the SXids so far and what the last of them means.
 _Heads = dict[tuple[Optional[str], int], dict[int, Meaning]]
 
 
-def parse_kernel_log(lines: Iterable[str], clock: Clock | None = None) -> KernelLog:
+@dataclass
+class _State:
+    """What was read so far. lost: by PCI address the number of the newest line that says that the GPU is lost."""
+
+    times: _Times
+    heads: _Heads = field(default_factory=dict)
+    lost: dict[str | None, int] = field(default_factory=dict)
+
+
+def parse_kernel_log(lines: Sequence[str], clock: Clock | None = None) -> KernelLog:
     """Read the events in a log, in its order; other lines are passed over. Raises nothing, whatever the lines are."""
-    times = _Times(clock or Clock(datetime.now(timezone.utc)))
+    state = _State(_Times(clock or Clock(datetime.now(timezone.utc))))
     events: list[XidEvent] = []
     uuids: dict[str, str] = {}
-    heads: _Heads = {}
-    for line in lines:
-        start = line.find(_EVENT_WORDS)
-        while start >= 0:
-            match = _EVENT.match(line, start)
-            if match:
-                events.append(_event(match, line, times, heads))
-                break
-            start = line.find(_EVENT_WORDS, start + 1)
-        if "GPU at" in line:
+    for number, line in enumerate(lines):
+        found: XidEvent | None = None
+        if _EVENT_WORD in line:
+            found = _numbered(line, number, state)
+        if found is None and _LOST_WORDS in line:
+            found = _lost(lines, number, state)
+        if found is None and ("[tid " in line or "nv-fabricmanager" in line):
+            found = _fabric_manager(line, state.times)
+        if found is not None:
+            events.append(found)
+        elif "GPU at" in line:
             match = _UUID.search(line)
             address = _address(match["pci"]) if match else None
             if match and address:
                 uuids[address] = match["uuid"]
-        elif "[tid " in line or "nv-fabricmanager" in line:
-            found = _fabric_manager(line, times)
-            if found:
-                events.append(found)
     return KernelLog(events, uuids)
 
 
@@ -164,55 +190,115 @@ def _address(printed: str) -> str | None:
     return pci_bus_id(f"{old[1]}:{old[2]}" if old else printed)
 
 
-def _event(match: re.Match[str], line: str, times: _Times, heads: _Heads) -> XidEvent:
-    code, text = int(match["code"]), match["text"].strip()
-    address = _address(match["pci"])
-    prefix = line[: match.start()]
-    stamp = times.of(prefix)
+def _numbered(line: str, number: int, state: _State) -> XidEvent | None:
+    """Read an Xid or SXid."""
+    message = _message(line) if line.startswith("{") or "\x1b" in line else line
+    match = _EVENT.search(message)
+    if match is None:
+        return None
+    printed, part, digits, text, pid, name, rest = match.groups()
+    address, code = _address(printed) if printed else None, int(digits)
+    prefix = message[: match.start()]
+    stamp = state.times.of(prefix)
     if prefix.endswith("S"):
+        meaning, link, continuation = _sxid(code, text, state.heads.setdefault((address, code), {}))
+        event = _event(SXID, code, meaning, address, stamp=stamp, text=text, line=line)
         switch = _SWITCH.search(prefix)
-        detail = _SWITCH_DETAIL.match(text)
-        earlier = heads.setdefault((address, code), {})
-        instance = int(detail["instance"]) if detail and detail["instance"] else None
-        # Lines get lost, so the first that is seen of an error may be one that gives details.
-        continuation = bool(detail and earlier and (instance is None or instance in earlier))
-        if continuation:
-            meaning = list(earlier.values())[-1] if instance is None else earlier[instance]
-        else:
-            meaning = of_sxid(code, _fatal(text, detail))
-            earlier[instance if instance is not None else _link(text) or 0] = meaning
-        return _made(
-            SXID,
-            code,
-            meaning,
-            stamp=stamp,
-            text=text,
-            line=line,
-            address=address,
-            switch=int(switch[1]) if switch else None,
-            link=instance if instance is not None else _link(text),
-            continuation=continuation,
-        )
-    process = _PROCESS.match(text) if text.startswith("pid") else None
+        event.switch = int(switch[1]) if switch else None
+        event.link, event.continuation = link, continuation
+        return event
+    if code == LOST:
+        state.lost[address] = number
+    meaning, channel, link = _details(code, rest)
+    event = _event(XID, code, meaning, address, stamp=stamp, text=text, line=line)
+    event.pid = int(pid) if pid else None
+    event.process_name = None if name in _NO_NAME else name
+    event.channel, event.link = channel, link
+    if part:
+        instances = {kind: int(instance) for kind, instance in _INSTANCE.findall(part)}
+        event.gpu_instance, event.compute_instance = instances.get(""), instances.get("C")
+    return event
+
+
+@lru_cache(maxsize=1024)
+def _details(code: int, text: str) -> tuple[Meaning, str | None, int | None]:
+    """Return meaning, channel and link. Xids come in storms: a program that dies has one for each channel and GPU."""
     channel = _CHANNEL.search(text) if "Ch" in text or "channel" in text else _BARE_CHANNEL.match(text)
-    instances = {kind: int(number) for kind, number in _INSTANCE.findall(match["part"])} if match["part"] else {}
-    pid = process["pid"] if process else None
-    name = process["name"] if process else None
-    return _made(
-        XID,
+    return of_xid(code, text), channel[1] if channel else None, _link(text)
+
+
+def _event(
+    kind: str, code: int | None, meaning: Meaning, address: str | None, *, stamp: _Stamp, text: str, line: str
+) -> XidEvent:
+    return XidEvent(
+        kind,
         code,
-        of_xid(code, text),
-        stamp=stamp,
-        text=text,
-        line=line,
-        address=address,
-        link=_link(text),
-        pid=int(pid) if pid and pid.isascii() and pid.isdigit() and len(pid) < 11 else None,
-        process_name=None if name in {None, "", "<unknown>", "'<unknown>'"} else name,
-        channel=channel["channel"] if channel else None,
-        gpu_instance=instances.get(""),
-        compute_instance=instances.get("C"),
+        meaning.name,
+        meaning.severity,
+        meaning.meaning,
+        meaning.action,
+        meaning.advice,
+        address,
+        stamp[0],
+        stamp[1],
+        text.rstrip(),
+        (without_escapes(line) if "\x1b" in line else line).rstrip(),
     )
+
+
+def _message(line: str) -> str:
+    """Return the line without colours; what a program wrapped in JSON comes out as its time and message."""
+    if "\x1b" in line:
+        line = without_escapes(line)
+    if not line.startswith("{"):
+        return line
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError):
+        return line
+    words = {key: value for key, value in record.items() if isinstance(value, str)}
+    when = next((words[key] for key in _JSON_TIMES if key in words), "")
+    if when.isdigit():  # microseconds
+        when = f"{when[:-6]}.{when[-6:]}"
+    message = next((words[key] for key in _JSON_MESSAGES if key in words), line)
+    return f"{when} {message}"
+
+
+def _sxid(code: int, text: str, earlier: dict[int, Meaning]) -> tuple[Meaning, int | None, bool]:
+    """Return meaning, link, and whether the line adds to an earlier one. earlier: their meanings by link, added to."""
+    detail = _SWITCH_DETAIL.match(text)
+    link = int(detail["instance"]) if detail and detail["instance"] else _link(text)
+    # Lines get lost, so the first that is seen of an error may be one that gives details.
+    if detail and earlier and (link is None or link in earlier):
+        return list(earlier.values())[-1] if link is None else earlier[link], link, True
+    meaning = earlier[link or 0] = of_sxid(code, _fatal(text, detail))
+    return meaning, link, False
+
+
+def _lost(lines: Sequence[str], number: int, state: _State) -> XidEvent | None:
+    """Read a line that says in words alone that a GPU is lost, which is Xid 79.
+
+    The driver prints it below an Xid 79, where it says nothing new, and without one where the GPU is gone when the
+    driver is loaded, or halted for a security fault; before driver 340 always without.
+    """
+    message = _message(lines[number])
+    match = _LOST.search(message)
+    if match is None:
+        return None
+    gpu = _LOST_GPU.search(message)
+    prefix = message[: match.start()]
+    for earlier in reversed(lines[max(0, number - _LOST_LINES + 1) : number]):
+        if gpu is None and "The NVIDIA GPU" in earlier:
+            message = _message(earlier)
+            gpu = _LOST_GPU.search(message)
+            prefix = message[: gpu.start()] if gpu else prefix
+    address = _address(gpu["pci"]) if gpu else None
+    before = state.lost.get(address)
+    state.lost[address] = number
+    if before is not None and number - before <= _LOST_AGAIN:
+        return None
+    meaning = of_xid(LOST, match["text"])
+    return _event(XID, LOST, meaning, address, stamp=state.times.of(prefix), text=match["text"], line=lines[number])
 
 
 def _link(text: str) -> int | None:
@@ -230,146 +316,132 @@ def _fatal(text: str, detail: re.Match[str] | None) -> bool | None:
 
 
 def _fabric_manager(line: str, times: _Times) -> XidEvent | None:
-    match = _FM_LINE.search(line)
+    message = _message(line)
+    match = _FM_LINE.search(message)
     if match is None:
-        match = _FM_SYSLOG.search(line)
+        match = _FM_SYSLOG.search(message)
         if match is None or not _FM_ERROR.search(match["text"]):
             return None
-    text = match["text"].strip()
+    text = match["text"]
     switch = _FM_SWITCH.search(text)
     code = int(switch["code"]) if switch else None
     fatal = switch["fatal"].lower() == "fatal" if switch else None
-    return _made(
-        FABRIC_MANAGER,
-        code,
-        of_fabric_manager(code, fatal, text),
-        stamp=times.of(line[: match.start()]),
-        text=text,
-        line=line,
-        address=_address(switch["pci"]) if switch and switch["pci"] else None,
-        switch=int(switch["number"]) if switch and switch["number"] else None,
-        link=int(switch["port"]) if switch and switch["port"] else None,
-    )
+    address = _address(switch["pci"]) if switch and switch["pci"] else None
+    stamp = times.of(message[: match.start()])
+    meaning = of_fabric_manager(code, fatal, text)
+    event = _event(FABRIC_MANAGER, code, meaning, address, stamp=stamp, text=text, line=line)
+    event.switch = int(switch["number"]) if switch and switch["number"] else None
+    event.link = int(switch["port"]) if switch and switch["port"] else None
+    return event
 
 
-def _made(
-    kind: str,
-    code: int | None,
-    meaning: Meaning,
-    *,
-    stamp: tuple[str | None, float | None],
-    text: str,
-    line: str,
-    address: str | None = None,
-    switch: int | None = None,
-    link: int | None = None,
-    pid: int | None = None,
-    process_name: str | None = None,
-    channel: str | None = None,
-    gpu_instance: int | None = None,
-    compute_instance: int | None = None,
-    continuation: bool = False,
-) -> XidEvent:
-    return XidEvent(
-        kind,
-        code,
-        meaning.name,
-        meaning.severity,
-        meaning.meaning,
-        meaning.action,
-        meaning.advice,
-        address,
-        None,
-        None,
-        gpu_instance,
-        compute_instance,
-        switch,
-        link,
-        stamp[0],
-        stamp[1],
-        pid,
-        process_name,
-        channel,
-        text,
-        continuation,
-        (without_escapes(line) if "\x1b" in line else line).rstrip(),
-    )
+class _Second(NamedTuple):
+    """A second as words name it."""
+
+    weekday: str | None
+    month: str
+    day: str
+    time: str
+    zone: str | None
+    year: str | None
 
 
 class _Times:
-    """Reads what stands before a message. Errors come in bursts, so the last answer is kept."""
+    """Reads what stands before a message. Errors come in bursts, so that answers are kept."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._prefix: str | None = None
-        self._answer: tuple[str | None, float | None] = (None, None)
+        self._answer: _Stamp = (None, None)
+        # By what names a second: what stands before and after its fraction in ISO 8601, nothing if it is no time.
+        self._seconds: dict[tuple[str | None, ...], tuple[str, str]] = {}
 
-    def of(self, prefix: str) -> tuple[str | None, float | None]:
+    def of(self, prefix: str) -> _Stamp:
         """Return the time in ISO 8601 and the seconds since the boot, each None where the prefix doesn't say."""
         if prefix != self._prefix:
             self._prefix = prefix
-            self._answer = self._read(prefix)
+            monotonic = _monotonic(prefix) if "[" in prefix or ";" in prefix else None
+            when = (self._iso(prefix) or self._worded(prefix) or _epoch(prefix)) if ":" in prefix else None
+            if when is None and monotonic is not None and self._clock.boot is not None:
+                when = (self._clock.boot + timedelta(seconds=monotonic)).isoformat()
+            self._answer = when, monotonic
         return self._answer
 
-    def _read(self, prefix: str) -> tuple[str | None, float | None]:
-        monotonic = self._monotonic(prefix)
-        when = _iso(prefix) or self._worded(prefix) or _epoch(prefix)
-        if when is None and monotonic is not None and self._clock.boot is not None:
-            when = self._clock.boot + timedelta(seconds=monotonic)
-        return (None if when is None else when.isoformat()), monotonic
+    def _iso(self, prefix: str) -> str | None:
+        match = _ISO.search(prefix)
+        if match is None:
+            return None
+        second, fraction, zone = match.groups()
+        halves = self._seconds.get((second, zone))
+        if halves is None:
+            halves = self._seconds[second, zone] = _halves(_iso_second(second, zone or ""))
+        return _with_fraction(halves, fraction)
 
-    @staticmethod
-    def _monotonic(prefix: str) -> float | None:
-        match = _KMSG.match(prefix)
-        if match:
-            return int(match[1]) / 1e6
-        match = _MONOTONIC.search(prefix)
-        return float(match[1]) if match else None
-
-    def _worded(self, prefix: str) -> datetime | None:
+    def _worded(self, prefix: str) -> str | None:
         match = _WORDED.search(prefix)
         if match is None:
             return None
-        year = match["before"] or match["after"]
-        if year:
-            return _local(int(year), match)
+        weekday = _WEEKDAY.search(prefix[: match.start()]) if match.start() else None
+        month, day, before, clock, fraction, zone, after = match.groups()
+        second = _Second(weekday[1] if weekday else None, month, day, clock, zone, before or after)
+        halves = self._seconds.get(second)
+        if halves is None:
+            halves = self._seconds[second] = _halves(self._worded_second(second))
+        return _with_fraction(halves, fraction)
+
+    def _worded_second(self, second: _Second) -> datetime | None:
+        if second.year:
+            return _local(int(second.year), second)
         # No year: the newest that isn't in the future and, where a weekday is named, has the day on it. 28 years hold
         # every combination.
         newest = self._clock.now + timedelta(days=1)
-        for candidate in range(newest.year, newest.year - 28, -1):
-            when = _local(candidate, match)
+        for year in range(newest.year, newest.year - 28, -1):
+            when = _local(year, second)
             if when is None or when > newest:
                 continue
-            if match["weekday"] is None or when.weekday() == _WEEKDAYS.index(match["weekday"]):
+            if second.weekday is None or when.weekday() == _WEEKDAYS.index(second.weekday):
                 return when
         return None
 
 
-def _iso(prefix: str) -> datetime | None:
-    match = _ISO.search(prefix)
-    if match is None:
-        return None
-    zone = match["zone"] or ""
-    zone = "+00:00" if zone in {"Z", "UTC"} else zone if ":" in zone or not zone else f"{zone[:3]}:{zone[3:]}"
-    fraction = f".{match['fraction']:0<6}"[:7] if match["fraction"] else ""
+def _monotonic(prefix: str) -> float | None:
+    match = _KMSG.match(prefix)
+    if match:
+        return int(match[1]) / 1e6
+    match = _MONOTONIC.search(prefix)
+    return float(match[1]) if match else None
+
+
+def _iso_second(second: str, zone: str) -> datetime | None:
+    offset = "+00:00" if zone in {"Z", "UTC"} else zone if ":" in zone or not zone else f"{zone[:3]}:{zone[3:]}"
     try:
-        when = datetime.fromisoformat(f"{match['date']}T{match['time']}{fraction}{zone}")
+        when = datetime.fromisoformat(second + offset)
         return when if zone else when.astimezone()
     except (ValueError, OverflowError, OSError):
         return None
 
 
-def _local(year: int, match: re.Match[str]) -> datetime | None:
-    hour, minute, second = (int(part) for part in match["time"].split(":"))
-    month = _MONTHS.index(match["month"]) + 1
-    micro = int(f"{match['fraction']:0<6}"[:6]) if match["fraction"] else 0
+def _local(year: int, named: _Second) -> datetime | None:
+    hour, minute, second = (int(part) for part in named.time.split(":"))
     try:
-        when = datetime(year, month, int(match["day"]), hour, minute, second, micro)
-        return when.replace(tzinfo=timezone.utc) if match["zone"] in {"UTC", "GMT"} else when.astimezone()
+        when = datetime(year, _MONTHS.index(named.month) + 1, int(named.day), hour, minute, second)
+        return when.replace(tzinfo=timezone.utc) if named.zone in {"UTC", "GMT"} else when.astimezone()
     except (ValueError, OverflowError, OSError):
         return None
 
 
-def _epoch(prefix: str) -> datetime | None:
+def _halves(when: datetime | None) -> tuple[str, str]:
+    written = when.isoformat() if when else ""
+    return written[:19], written[19:]
+
+
+def _with_fraction(halves: tuple[str, str], fraction: str | None) -> str | None:
+    before, after = halves
+    if not before:
+        return None
+    return f"{before}.{fraction[:6].ljust(6, '0')}{after}" if fraction and fraction.strip("0") else before + after
+
+
+def _epoch(prefix: str) -> str | None:
     match = _EPOCH.match(prefix)
-    return datetime.fromtimestamp(float(match[1]), timezone.utc) if match else None
+    return datetime.fromtimestamp(float(match[1]), timezone.utc).isoformat() if match else None

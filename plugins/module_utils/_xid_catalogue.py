@@ -210,11 +210,11 @@ _XIDS = """
 154 GPU_RECOVERY_ACTION_CHANGED x The driver says what the GPU needs after the errors before this line.
 155 NVLINK_SW_DEFINED_ERROR g Software took an NVLink down.
 156 RESOURCE_RETIREMENT_EVENT g A bad part of the GPU was noted to be switched off.
-157 RESOURCE_RETIREMENT_FAILURE s A bad part of the GPU can't be switched off, for no spare is left.
+157 RESOURCE_RETIREMENT_FAILURE i A bad part of the GPU can't be switched off, for no spare is left.
 158 GPU_FATAL_TIMEOUT g The GPU timed out for good.
 159 *CHI_NON_DATA_ERROR g The link between CPU and GPU had an error of its protocol.
 160 CHANNEL_RETIREMENT_EVENT i A memory channel was noted to be repaired.
-161 CHANNEL_RETIREMENT_FAILURE s A memory channel can't be repaired.
+161 CHANNEL_RETIREMENT_FAILURE i A memory channel can't be repaired.
 162 PSHC_REENGAGED i The power smoothing circuit works again.
 163 PSHC_DISENGAGED i The power smoothing circuit switched itself off, by heat or a timeout.
 164 PSHC_LOW_LIFETIME s The power smoothing circuit is near the end of its life.
@@ -258,6 +258,8 @@ _ADVICE = {
     137: "Run the program in compute-sanitizer.",
     140: "Replace the GPU (RMA) if it comes again after the reset.",
     155: "Nothing, if somebody took the link down on purpose.",
+    157: "The GPU may be used on; contact support if the error comes again.",
+    161: "The GPU may be used on; contact support if the error comes again.",
     163: "Check the cooling.",
     165: "Replace the GPU if the machine room can't bear swings of power.",
     168: "Switch ECC on.",

@@ -172,7 +172,7 @@ def _whole(path: str) -> str:
         return ""
 
 
-def _lines(run: RunCommand, request: Request, begin: datetime | None) -> Iterable[str]:
+def _lines(run: RunCommand, request: Request, begin: datetime | None) -> list[str]:
     if request.source == FILE:
         if request.path is None:
             raise XidError("path: nothing is given, though source is file; give the log's file")
@@ -214,7 +214,7 @@ def _journal(begin: datetime | None) -> list[str]:
     ]
 
 
-def _tail(path: str, missing_is_empty: bool = False) -> Iterable[str]:
+def _tail(path: str, missing_is_empty: bool = False) -> list[str]:
     try:
         with open(path, "rb") as file:
             file.seek(0, os.SEEK_END)

@@ -13,6 +13,7 @@ description:
     Changes nothing.
   - Each error is explained by NVIDIA's published catalogue and bears the action that the catalogue asks for.
     An unknown code is reported as V(unknown), never left out.
+  - Where the driver says in words alone that a GPU has fallen off the bus, this is an Xid 79 as well.
   - For each GPU and NVSwitch a verdict says the most severe action that its errors ask for.
 author: Trainyard contributors (@trainyard)
 options:
@@ -26,7 +27,7 @@ options:
   path:
     description:
       - The file, needed for O(source=file). It may come from C(dmesg), C(journalctl), a syslog daemon, C(/dev/kmsg) or
-        the fabric manager.
+        the fabric manager, also as lines of JSON.
       - Of a file above 64 MiB the end is read.
     type: path
   since:

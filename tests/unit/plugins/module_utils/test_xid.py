@@ -130,7 +130,11 @@ CAPTURES: dict[str, tuple[dict[tuple[str, int | None, str | None], int], dict[st
         {"pid": 32273, "process_name": "nvitop", "monotonic_seconds": 2638.641516},
     ),
     # It says that a GPU is gone, but in no numbered form.
-    "h100-525-probe-failed-after-reload.log": ({}, {}, {}),
+    "h100-525-probe-failed-after-reload.log": (
+        {("xid", 79, "0000:5d:00.0"): 1},
+        {},
+        {"monotonic_seconds": 14387.209961, "time": None, "action": "reboot", "pid": None},
+    ),
     "h100-525-xid79-fallen.log": (
         {("xid", 79, "0000:5d:00.0"): 1},
         {"0000:5d:00.0": "GPU-f1906b9b-557a-e961-045c-9fe4be3ce012"},
@@ -224,6 +228,37 @@ def test_tells_details_from_errors_of_an_nvswitch() -> None:
             {"time": "2024-11-30T12:00:00.123456+00:00"},
         ),
         (
+            '{"log":"[   12.345678] NVRM: Xid (PCI:0000:01:00): 45, pid=7, name=py, Ch 00000008\\n","stream":"stdout",'
+            '"time":"2026-11-29T08:00:00.123456789Z"}',
+            {
+                "time": "2026-11-29T08:00:00.123456+00:00",
+                "monotonic_seconds": 12.345678,
+                "text": "pid=7, name=py, Ch 00000008",
+                "process_name": "py",
+            },
+        ),
+        (
+            '{"__REALTIME_TIMESTAMP":"1732968000123456","MESSAGE":"NVRM: Xid (PCI:0000:01:00): 31","PRIORITY":"3"}',
+            {"time": "2024-11-30T12:00:00.123456+00:00", "text": ""},
+        ),
+        ('{"log":"NVRM: Xid (PCI:0000:01:00): 31, name=x', {"code": 31, "time": None}),
+        (
+            "<3>1 2026-11-29T08:00:00.5+01:00 gpu1 kernel - - - NVRM: Xid (PCI:0000:01:00): 109, name=a.exe, error",
+            {"time": "2026-11-29T08:00:00.500000+01:00", "pid": None, "process_name": "a.exe"},
+        ),
+        (
+            "[   12.345678 <    0.000120>] NVRM: Xid (PCI:0000:01:00): 31, pid=12345678901",
+            {"monotonic_seconds": 12.345678, "pid": None},
+        ),
+        (
+            "Nov 29 08:00:01 gpu1 kernel: NVRM: Xid: 13, 0000 02005600 00000056 00000c28",
+            {"code": 13, "pci_bus_id": None, "channel": "0000", "time": "2026-11-29T08:00:01+00:00"},
+        ),
+        (
+            "check_gpu_xid: GPU Xid errors: [ 36.5] NVRM: Xid (PCI:0002:00:00): 45, name=a, pid=1 caused by Xid 31",
+            {"code": 45, "monotonic_seconds": 36.5, "process_name": "a"},
+        ),
+        (
             "[   12.345678][ T1234] NVRM: Xid (PCI:0000:01:00): 31, name=x",
             {"monotonic_seconds": 12.345678, "time": None},
         ),
@@ -310,6 +345,58 @@ def test_passes_over_lines_that_are_no_event(line: str) -> None:
     assert parse_kernel_log([line]).events == []
 
 
+LOST_ON_LOADING = [
+    "[ 1843.308145] NVRM: The NVIDIA GPU 0000:b3:00.0",
+    "               NVRM: (PCI ID: 10de:26b5) installed in this system has",
+    "               NVRM: fallen off the bus and is not responding to commands.",
+]
+
+
+@pytest.mark.parametrize(
+    ("lines", "address", "seconds"),
+    [
+        (["[ 9.5] NVRM: GPU 0000:B3:00.0: GPU has fallen off the bus."], "0000:b3:00.0", 9.5),
+        (["[ 9.5] NVRM: GPU at 0000:b3:00.0 has fallen off the bus."], "0000:b3:00.0", 9.5),
+        (["[ 9.5] NVRM: GPU at PCI:0000:b3:00.0 has fallen off the bus"], "0000:b3:00.0", 9.5),
+        (["[ 9.5] NVRM: GPU b3:00.0: GPU has fallen off the bus."], "0000:b3:00.0", 9.5),
+        (LOST_ON_LOADING, "0000:b3:00.0", 1843.308145),
+        (["#012".join(line.strip() for line in LOST_ON_LOADING)], "0000:b3:00.0", 1843.308145),
+        (
+            [
+                "[ 9.5] NVRM: The NVIDIA GPU 0000:b3:00.0 (PCI ID: 10de:1e07) installed in this",
+                "[ 9.5] NVRM: system has fallen off the bus and is not responding to commands.",
+            ],
+            "0000:b3:00.0",
+            9.5,
+        ),
+        (["[ 9.5] NVRM: GPU 0000:01:00.0: ready", "[ 9.6] NVRM: fallen off the bus and is not"], None, 9.6),
+    ],
+)
+def test_a_lost_gpu_without_a_number_is_xid_79(lines: list[str], address: str | None, seconds: float) -> None:
+    (event,) = parse_kernel_log(lines, Clock(NOW)).events
+    assert (event.kind, event.code, event.action) == ("xid", 79, "reboot")
+    assert (event.pci_bus_id, event.monotonic_seconds) == (address, seconds)
+    assert event.line == lines[-1]
+
+
+def test_a_loss_is_reported_once_for_each_gpu_and_time() -> None:
+    said = "[ 9.5] NVRM: GPU 0000:01:00.0: GPU has fallen off the bus."
+    numbered = "[ 9.5] NVRM: Xid (PCI:0000:01:00): 79, GPU has fallen off the bus."
+    quiet = ["[ 9.5] usb 1-1: new device"] * 30
+    assert [event.line for event in parse_kernel_log([numbered, "", said, said]).events] == [numbered]
+    assert [event.line for event in parse_kernel_log([said, said]).events] == [said]
+    assert len(parse_kernel_log([numbered, said.replace("01:00", "02:00")]).events) == 2
+    assert len(parse_kernel_log([numbered, *quiet, *LOST_ON_LOADING]).events) == 2
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["pciehp: the card has fallen off the bus", "NVRM: GPU 0000:01:00.0: RmInitAdapter failed! (0x26:0xffff:1474)"],
+)
+def test_other_losses_and_failures_are_no_xid(line: str) -> None:
+    assert parse_kernel_log([line]).events == []
+
+
 def test_turns_a_time_since_the_boot_into_a_date_where_it_knows_the_boot() -> None:
     clock = Clock(NOW, boot=datetime(2026, 11, 29, 12, 0, tzinfo=timezone.utc))
     assert one("[ 3600.500000] NVRM: Xid (PCI:0000:01:00): 31", clock).time == "2026-11-29T13:00:00.500000+00:00"
@@ -336,6 +423,8 @@ def test_reports_an_unknown_code_as_unknown() -> None:
         (149, "NETIR_BER_EVENT Nonfatal XC0 i0 Link 03 (0x00086226 0x1)", "ignore"),
         (145, "RLW_REMAP Nonfatal XC1 i0 Link 03 (0x0 0x1)", "restart the application"),
         (54, "", "check cabling"),
+        (157, "", "ignore"),
+        (161, "", "ignore"),
         (43, "", "ignore"),
     ],
 )
