@@ -267,8 +267,8 @@ def _job(one: dict[str, Any]) -> Iterable[Job]:
     number = _int(one.get("job_id"))
     if number is None:
         return
-    # sacct and slurmdbd nest the state, the times and the required resources.
-    recorded, times = _dict(one.get("state")), _dict(one.get("time"))
+    # sacct and slurmdbd nest the state, the times and the resources.
+    recorded, times, tres = _dict(one.get("state")), _dict(one.get("time")), _dict(one.get("tres"))
     states = _texts(one.get("job_state") or recorded.get("current"))
     nodes = _names(one.get("nodes"))
     details = [detail for detail in one.get("gres_detail") or [] if isinstance(detail, str)]
@@ -278,7 +278,9 @@ def _job(one: dict[str, Any]) -> Iterable[Job]:
         for place, name in enumerate(nodes)
         if details or memory
     ]
-    allocated, requested = one.get("tres_alloc_str"), one.get("tres_req_str")
+    allocated = one.get("tres_alloc_str") or _tres(tres.get("allocated"))
+    requested = one.get("tres_req_str") or _tres(tres.get("requested"))
+    array_job, array_task = _array(one)
     gpus = tres_gpus(allocated)
     node_count = _int(one.get("node_count", one.get("allocation_nodes")))
     limit = one.get("time_limit", times.get("limit"))
@@ -286,8 +288,8 @@ def _job(one: dict[str, Any]) -> Iterable[Job]:
         id=number,
         state=states[0] if states else None,
         flags=states[1:],
-        array_job_id=_time(one.get("array_job_id")),  # 0 is none
-        array_task=_array_task(one),
+        array_job_id=array_job,
+        array_task=array_task,
         name=text(one.get("name")),
         user=text(one.get("user_name") or one.get("user")),
         user_id=_int(one.get("user_id")),
@@ -297,7 +299,7 @@ def _job(one: dict[str, Any]) -> Iterable[Job]:
         reason=text(one.get("state_reason") or recorded.get("reason")),
         nodes=nodes,
         node_count=node_count,
-        cpus=_int(one.get("cpus")),
+        cpus=_int(one.get("cpus", _dict(one.get("required")).get("CPUs"))),
         memory_mib=mebibytes(parse_tres(allocated).get("mem")),
         gpus=gpus_in(allocations) if gpus is None and nodes and "gres_detail" in one else gpus,
         gpus_requested=asked_gpus(requested, one.get("tres_per_job"), one.get("tres_per_node"), node_count),
@@ -322,11 +324,24 @@ def _memory_by_node(resources: dict[str, Any]) -> dict[str, int | None]:
     return memory
 
 
-def _array_task(one: dict[str, Any]) -> str | None:
-    task = _int(one.get("array_task_id"))
-    if not _time(one.get("array_job_id")):
-        return None
-    return text(one.get("array_task_string")) or (None if task is None else str(task))
+def _array(one: dict[str, Any]) -> tuple[int | None, str | None]:
+    """Return the array's job and the task in it; Slurm writes 0 where there is no array."""
+    nested = _dict(one.get("array"))
+    job = _time(one.get("array_job_id", nested.get("job_id")))
+    if job is None:
+        return None, None
+    task = _int(one.get("array_task_id", nested.get("task_id")))
+    return job, text(one.get("array_task_string", nested.get("task"))) or (None if task is None else str(task))
+
+
+def _tres(resources: object) -> str:
+    """Return a list of resources as Slurm's commands write it: "cpu=2,mem=512M,gres/gpu:h100=4"."""
+    parts = []
+    for one in resources if isinstance(resources, list) else []:
+        kind, name, count = (text(_dict(one).get("type")), text(_dict(one).get("name")), _int(_dict(one).get("count")))
+        if kind and count is not None:
+            parts.append(f"{kind}/{name}={count}" if name else f"{kind}={count}")
+    return ",".join(parts)
 
 
 def _controller(one: dict[str, Any]) -> Iterable[Controller]:

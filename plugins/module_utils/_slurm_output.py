@@ -19,13 +19,19 @@ from ansible_collections.trainyard.cluster.plugins.module_utils._slurm_text impo
     parse_controllers,
     parse_records,
 )
-from ansible_collections.trainyard.cluster.plugins.module_utils._slurm_values import SlurmError, parse_gres, parse_state
+from ansible_collections.trainyard.cluster.plugins.module_utils._slurm_values import (
+    SlurmError,
+    State,
+    parse_gres,
+    parse_state,
+)
 
 _JSON = re.compile(r"^[ \t]*(?:\{\s*(?:[\"}]|\Z)|\[\s*[{\]])", re.MULTILINE)
 _FAILURE = re.compile(r"^(?:\w+: )?(?:error: |\w+ error: |fatal: ).*", re.MULTILINE)
 _NOTHING = re.compile(r"\s*No (?:jobs|nodes|partitions) in the system\s*\Z")
 _CPUS = re.compile(r"([0-9]{1,12})/([0-9]{1,12})/([0-9]{1,12})/([0-9]{1,12})\Z")
-_GRES = re.compile(r"(?:gres[/:])?(?:gpu|mps|shard)(?::|\Z)")
+# Without a number it may as well be a partition's name.
+_GRES = re.compile(r"(?:gres[/:])?(?:gpu|mps|shard):|gres[/:](?:gpu|mps|shard)\Z")
 _HOSTS = re.compile(r"[A-Za-z](?:[A-Za-z0-9_.-]|\[[0-9,-]+\]|,(?=[A-Za-z]))*\Z")
 _NODE_STATES = frozenset(
     [
@@ -72,30 +78,34 @@ _NODE_STATES = frozenset(
         "unknown",
     ]
 )
-_JOB_STATES = frozenset(
-    [
-        "BOOT_FAIL",
-        "CANCELLED",
-        "COMPLETED",
-        "CONFIGURING",
-        "DEADLINE",
-        "FAILED",
-        "NODE_FAIL",
-        "OUT_OF_MEMORY",
-        "PENDING",
-        "PREEMPTED",
-        "REQUEUED",
-        "RESIZING",
-        "REVOKED",
-        "RUNNING",
-        "SIGNALING",
-        "SPECIAL_EXIT",
-        "STAGE_OUT",
-        "STOPPED",
-        "SUSPENDED",
-        "TIMEOUT",
-    ]
-)
+_JOB_CODES = {
+    "BF": "BOOT_FAIL",
+    "CA": "CANCELLED",
+    "CD": "COMPLETED",
+    "CF": "CONFIGURING",
+    "CG": "COMPLETING",
+    "DL": "DEADLINE",
+    "F": "FAILED",
+    "NF": "NODE_FAIL",
+    "OOM": "OUT_OF_MEMORY",
+    "PD": "PENDING",
+    "PR": "PREEMPTED",
+    "R": "RUNNING",
+    "RD": "RESV_DEL_HOLD",
+    "RF": "REQUEUE_FED",
+    "RH": "REQUEUE_HOLD",
+    "RQ": "REQUEUED",
+    "RS": "RESIZING",
+    "RV": "REVOKED",
+    "S": "SUSPENDED",
+    "SE": "SPECIAL_EXIT",
+    "SI": "SIGNALING",
+    "SO": "STAGE_OUT",
+    "ST": "STOPPED",
+    "TO": "TIMEOUT",
+}
+_JOB_STATES = frozenset(_JOB_CODES.values())
+_JOB_ID = re.compile(r"[0-9]+(?:[_+.][0-9\[].*)?\Z")
 _PAIR = re.compile(r"^[ \t]*[A-Z][A-Za-z]+=\S", re.MULTILINE)
 _BAR = re.compile(r"\|#?")  # a second character keeps bars in job names apart
 _STATISTIC = re.compile(r"^[ \t]*([A-Za-z][^:\n]{0,60}):[ \t]+(\S.*?)[ \t]*$", re.MULTILINE)
@@ -143,21 +153,29 @@ def _words(line: str) -> list[str]:
 def _row(words: list[str]) -> Row:
     row = Row(words)
     hosts: list[str] = []
-    for word in words:
+    states: list[tuple[int, State]] = []
+    is_job = _JOB_ID.match(words[0]) is not None
+    for place, word in enumerate(words):
         cpus = _CPUS.match(word)
         if cpus:
             allocated, idle, other, total = (int(part) for part in cpus.groups())
-            row = replace(row, cpus_allocated=allocated, cpus_idle=idle, cpus_other=other, cpus_total=total)
+            # sinfo counts nodes in the same form; a node has one processor at least.
+            if total >= (row.cpus_total or 0):
+                row = replace(row, cpus_allocated=allocated, cpus_idle=idle, cpus_other=other, cpus_total=total)
+        elif word in _JOB_STATES or (is_job and word in _JOB_CODES):
+            states.append((place, State(_JOB_CODES.get(word, word), [])))
         elif word.rstrip("*~#!%$@^-").lower() in _NODE_STATES:
-            state = parse_state(word)
-            row = replace(row, state=state.base, flags=state.flags)
-        elif word in _JOB_STATES:
-            row = replace(row, state=word)
+            states.append((place, parse_state(word)))
         elif _GRES.match(word):
             row = replace(row, gres=[*row.gres, parse_gres(word)])
         elif _HOSTS.match(word) and any(character.isdigit() for character in word):
             hosts.append(word)
-    if hosts:
+    if states:
+        # A partition may be named like a state, but stands in front; a user or a time may be unknown.
+        told = [one for one in states if one[1].base != "UNKNOWN"] or states
+        state = next((state for place, state in told if place > 0), told[0][1])
+        row = replace(row, state=state.base, flags=state.flags)
+    if hosts and not words[-1].startswith("("):  # where a job has no nodes, squeue says why
         # A partition may have a name like a host's, but stands in front.
         row = replace(row, nodes=next((word for word in hosts if "[" in word), hosts[-1]))
     return row

@@ -390,6 +390,18 @@ def test_reads_sinfo_as_json() -> None:
     ]
 
 
+def test_reads_a_job_of_the_accounting_database() -> None:
+    job = read(
+        """{"jobs": [{"job_id": 9, "state": {"current": ["TIMEOUT"], "reason": "None"}, "nodes": "gpu1",
+        "array": {"job_id": 7, "task_id": {"set": true, "number": 2}, "task": ""}, "required": {"CPUs": 3},
+        "tres": {"allocated": [{"type": "cpu", "name": "", "count": 4}, {"type": "mem", "name": "", "count": 512},
+        {"type": "energy", "name": "", "count": -2}, {"type": "gres", "name": "gpu", "count": 2}],
+        "requested": [{"type": "gres", "name": "gpu:h100", "count": 1}]}}]}"""
+    ).jobs[0]
+    assert (job.state, job.cpus, job.memory_mib, job.gpus, job.gpus_requested) == ("TIMEOUT", 3, 512, 2, 1)
+    assert (job.array_job_id, job.array_task) == (7, "2")
+
+
 @pytest.mark.parametrize(
     ("output", "expected"),
     [
@@ -420,6 +432,23 @@ def test_reads_tables_of_all_sorts(output: str, words: list[str], fields: dict[s
     found = asdict(read(output).rows[0])
     assert found["words"] == words
     assert {field: found[field] for field in fields} == fields
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("n1|alloc|Unknown|80/0/0/80|1/0/0/1|gpu:8|", {"state": "ALLOCATED", "cpus_total": 80}),
+        ("1/0/0/1 80/0/0/80", {"cpus_total": 80}),
+        ("idle up 1:00 2 down* n[1-2]", {"state": "DOWN", "flags": ["NOT_RESPONDING"]}),
+        ("idle", {"state": "IDLE"}),
+        ("139 gpu run1 user1 PD 0:00 1 (Dependency)", {"state": "PENDING", "nodes": None, "gres": []}),
+        ("42_[7-8%1] gpu x ann CG 9:00 1 n1", {"state": "COMPLETING", "flags": [], "nodes": "n1"}),
+        ("77+0 gpu x ann R 9:00 1 n1", {"state": "RUNNING", "nodes": "n1"}),
+    ],
+)
+def test_tells_columns_apart_that_look_alike(line: str, expected: dict[str, Any]) -> None:
+    found = asdict(read(line).rows[0])
+    assert {field: found[field] for field in expected} == expected
 
 
 def test_reads_statistics() -> None:
