@@ -18,26 +18,54 @@ from typing import Any
 from ansible_collections.trainyard.cluster.plugins.module_utils._gpu_values import without_escapes
 from ansible_collections.trainyard.cluster.plugins.module_utils._hca import Gid
 
-_IBSTAT_CA = re.compile(r"^CA '([^']{1,64})'\s*$")
-_IBSTAT_PORT = re.compile(r"^\s+Port (\d{1,3}):\s*$")
+# With a port as argument ibstat puts a colon here and doesn't indent.
+_IBSTAT_CA = re.compile(r"^CA:? '([^']{1,64})'\s*$")
+_IBSTAT_PORT = re.compile(r"^\s*Port (\d{1,3}):\s*$")
 _IBSTATUS = re.compile(r"^Infiniband device '([^']{1,64})' port (\d{1,3}) status:\s*$")
 _DEVINFO = re.compile(r"^hca_id:\s*(\S{1,64})\s*$")
-_FIELD = re.compile(r"^\s+([A-Za-z][\w ]{0,40}?):\s*(.*?)\s*$")
+_FIELD = re.compile(r"^\s*([A-Za-z][\w ]{0,40}?):\s*(.*?)\s*$")
 _GID = re.compile(r"^\s+GID\[\s*(\d{1,5})\]:\s*([0-9A-Fa-f:.]+)(?:,\s*(.*?))?\s*$")
 _SHOWN_GID = re.compile(
     r"^(?P<hca>\S{1,64})\s+(?P<port>\d{1,3})\s+(?P<index>\d{1,5})\s+(?P<gid>[0-9A-Fa-f:]{7,39})"
     r"(?:\s+(?P<ipv4>\d{1,3}(?:\.\d{1,3}){3}))?\s+v(?P<version>[12])(?:\s+(?P<netdev>\S+))?\s*$"
 )
-_NETDEV = re.compile(r"^(\S{1,64}) port (\d{1,3}) ==> (\S+) \((\w+)\)\s*$")
+# With -v the address, the board, the firmware and the port's state are named too.
+_NETDEV = re.compile(
+    r"^(?:[0-9A-Fa-f:.]{7,16} )?(?P<hca>\S{1,64}) (?:\((?P<type>MT\d+) .{0,200}? fw (?P<firmware>\S+) )?port "
+    r"(?P<port>\d{1,3}) (?:\((?P<state>\w+)\s*\) )?==> (?P<netdev>\S+) \((?P<link>\w+)\)"
+)
 _RDMA = re.compile(
-    r"^(?:\d+/\d+: |link )(?P<hca>[^/\s]{1,64})/(?P<port>\d{1,3}):? (?:.*?\b)?state (?P<state>\w+) "
+    r"^(?:\d+/\d+: |link )(?P<hca>[^/\s]{1,64})/(?P<port>\d{1,3}):? "
+    r"(?:subnet_prefix \S+ )?(?:lid (?P<lid>\d+) )?(?:sm_lid (?P<sm_lid>\d+) )?(?:.*?\b)?state (?P<state>\w+) "
     r"physical_state (?P<physical>\w+)(?: netdev (?P<netdev>\S+))?"
 )
 _RATE = re.compile(r"^(\d{1,6}(?:\.\d{1,3})?)\b")
-_NUMBERED = re.compile(r"^(?:\d{1,3}: )?(?:PORT_)?([A-Za-z_]+)(?: \(\d{1,3}\))?$")
+_NUMBERED = re.compile(r"^(?:\d{1,3}: )?([A-Za-z_]+(?: [A-Za-z]+)?)(?: \(\d{1,3}\))?$")
 _SPEED = re.compile(r"^(\d{1,4}(?:\.\d{1,3})?) Gbps")
 _WIDTH = re.compile(r"^(\d{1,2})X")
-_PHYSICAL = {"linkup": "LinkUp", "polling": "Polling", "disabled": "Disabled", "sleep": "Sleep"}
+# As /sys and ibstat have them; ibv_devinfo can't spell training.
+_PHYSICAL = {
+    "sleep": "Sleep",
+    "polling": "Polling",
+    "disabled": "Disabled",
+    "portconfigurationtraining": "PortConfigurationTraining",
+    "portconfigurationtrainning": "PortConfigurationTraining",
+    "linkup": "LinkUp",
+    "linkerrorrecovery": "LinkErrorRecovery",
+    "phytest": "PhyTest",
+}
+_STATES = {
+    "DOWN": "DOWN",
+    "INIT": "INIT",
+    "INITIALIZE": "INIT",
+    "INITIALIZING": "INIT",
+    "ARM": "ARMED",
+    "ARMED": "ARMED",
+    "ACTIVE": "ACTIVE",
+    "ACTIVE_DEFER": "ACTIVE_DEFER",
+}
+# Only these number their chips as ibstat does; somebody may have cut the line.
+_MELLANOX = ("0x02c9", "")
 
 
 class IbToolError(ValueError):
@@ -151,6 +179,7 @@ def _of_ibstatus(lines: list[str]) -> Iterator[IbPort]:
 def _of_devinfo(lines: list[str]) -> Iterator[IbPort]:
     hca: IbPort | None = None
     port: IbPort | None = None
+    vendor = ""
     speed: float | None = None
     for line in lines:
         match = _DEVINFO.match(line)
@@ -177,8 +206,10 @@ def _of_devinfo(lines: list[str]) -> Iterator[IbPort]:
         elif port is None:
             if name == "fw_ver":
                 hca = replace(hca, firmware_version=value or None)
-            elif name == "vendor_part_id":
-                hca = replace(hca, hca_type=f"MT{value}" if len(value) == len("4129") else None)
+            elif name == "vendor_id":
+                vendor = value
+            elif name == "vendor_part_id" and vendor in _MELLANOX:
+                hca = replace(hca, hca_type=f"MT{value}")
         elif name == "active_width":
             width = _WIDTH.match(value)
             speed = float(width[1]) if width else None
@@ -221,10 +252,15 @@ def _of_netdevs(lines: list[str]) -> Iterator[IbPort]:
     for line in lines:
         match = _NETDEV.match(line)
         if match:
-            key = (match[1], int(match[2]))
-            state = "ACTIVE" if match[4].lower() == "up" else "DOWN"
+            key = (match["hca"], int(match["port"]))
             port = ports.get(key, IbPort(*key))
-            ports[key] = replace(port, netdev=match[3], state=port.state or state)
+            ports[key] = replace(
+                port,
+                netdev=match["netdev"],
+                state=_state(match["state"] or "") or port.state or ("ACTIVE" if match["link"] == "Up" else "DOWN"),
+                hca_type=match["type"] or port.hca_type,
+                firmware_version=match["firmware"] or port.firmware_version,
+            )
             continue
         match = _RDMA.match(line)
         if match:
@@ -235,24 +271,25 @@ def _of_netdevs(lines: list[str]) -> Iterator[IbPort]:
                 netdev=match["netdev"] or port.netdev,
                 state=_state(match["state"]),
                 physical_state=_physical(match["physical"]),
+                lid=_integer(match["lid"] or ""),
+                sm_lid=_integer(match["sm_lid"] or ""),
             )
     yield from ports.values()
 
 
 def _state(printed: str) -> str | None:
     match = _NUMBERED.match(printed)
-    if match is None:
-        return None
-    word = match[1].upper()
-    return {"INITIALIZING": "INIT", "INITIALIZE": "INIT", "ARM": "ARMED"}.get(word, word)
+    return _STATES.get(match[1].upper().removeprefix("PORT_")) if match else None
 
 
 def _physical(printed: str) -> str | None:
     match = _NUMBERED.match(printed)
-    if match is None:
-        return None
-    word = match[1].replace("_", "")
-    return _PHYSICAL.get(word.lower(), match[1])
+    return _PHYSICAL.get(match[1].replace("_", "").replace(" ", "").lower()) if match else None
+
+
+def _link_layer(printed: str) -> str | None:
+    # What ibstatus prints where the kernel is older than the distinction.
+    return "InfiniBand" if printed == "IB" else printed or None
 
 
 def _rate(printed: str) -> float | None:
@@ -290,7 +327,7 @@ _IBSTAT_FIELDS = {
     "Base lid": ("lid", _integer),
     "SM lid": ("sm_lid", _integer),
     "Port GUID": ("guid", _words),
-    "Link layer": ("link_layer", _words),
+    "Link layer": ("link_layer", _link_layer),
 }
 _IBSTATUS_FIELDS = {
     "state": ("state", _state),
@@ -298,7 +335,7 @@ _IBSTATUS_FIELDS = {
     "rate": ("rate_gigabits_per_second", _rate),
     "base lid": ("lid", _integer),
     "sm lid": ("sm_lid", _integer),
-    "link_layer": ("link_layer", _words),
+    "link_layer": ("link_layer", _link_layer),
     "default gid": ("gids", _default_gid),
 }
 _DEVINFO_FIELDS = {
@@ -306,5 +343,5 @@ _DEVINFO_FIELDS = {
     "phys_state": ("physical_state", _physical),
     "port_lid": ("lid", _integer),
     "sm_lid": ("sm_lid", _integer),
-    "link_layer": ("link_layer", _words),
+    "link_layer": ("link_layer", _link_layer),
 }

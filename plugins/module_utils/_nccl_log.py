@@ -31,7 +31,7 @@ _HCA = re.compile(r"\[\d{1,4}\]\s?(?P<name>[A-Za-z][\w.+@-]*?):(?P<port>\d{1,3})
 _VIRTUAL = re.compile(r"Made virtual device \[\d{1,4}\] name=(?P<name>\S+)")
 _POINTER = re.compile(r"\bcomm (0x[0-9a-fA-F]+)")
 _RANK = re.compile(
-    r"\brank (?P<rank>\d{1,7}) nranks (?P<ranks>\d{1,7})(?: cudaDev (?P<gpu>\d{1,4}))?(?: nvmlDev \d{1,4})?"
+    r"\brank (?P<rank>\d{1,7}) n[rR]anks (?P<ranks>\d{1,7})(?: cudaDev (?P<gpu>\d{1,4}))?(?: nvmlDev \d{1,4})?"
     r"(?: busId (?P<bus>[0-9a-fA-F]{1,12}))?(?: commId (?P<comm>0x[0-9a-fA-F]{1,32}))?"
     r"(?: localSize \d+ used \d+ bytes)?(?: - (?P<state>[\w ]{1,40}))?"
 )
@@ -48,7 +48,7 @@ _PROVIDER = re.compile(r"[Ss]elected [Pp]rovider is ([\w;-]+)")
 _GDR_FLAG = re.compile(r"\bGDR ([01])\b")
 _GDR_STATE = re.compile(r"GPU Direct RDMA (Enabled|Disabled)")
 _TRACE = re.compile(r"^(?P<file>[\w./-]+\.\w+):(?P<line>\d{1,6}) -> (?P<code>\d{1,3})\b")
-_DEVICE = re.compile(r"\bon dev ([A-Za-z][\w.-]*):(\d{1,3})\b")
+_DEVICE = re.compile(r"(?:\bon dev |^NET/IB : )(?P<port>[A-Za-z][\w.-]*):\d{1,3}\b|\bhca (?P<hca>[A-Za-z][\w.-]*)$")
 # Errors that programs report in words of their own.
 _REPORTED = re.compile(
     r"(?:NCCL error|NCCL failure|nccl(?:UnhandledCudaError|SystemError|InternalError|InvalidUsage|InvalidArgument|"
@@ -59,16 +59,17 @@ _NUMBER = re.compile(r"0x[0-9a-fA-F]+|\d+")
 _MOST_NAMES = 20
 _INTERESTING = (
     "Channel", "Ring ", "comm ", "ncclCommInit", "Bootstrap", "NET/", "Using network", "NCCL", "cudaDriver",
-    "Connected", "GPU Direct", "[Service", *"0123456789",
+    "Connected", "GPU Direct", "[Service", "[Rank", *"0123456789",
 )  # fmt: skip
 _WORDS = ("NCCL", "nccl", "NET/", "TOPO/NET", "on dev ")
 
 _KINDS = (
-    ("duplicate_gpu", re.compile(r"Duplicate GPU detected")),
-    ("no_socket_interface", re.compile(r"no socket interface found|No interface found", re.IGNORECASE)),
+    ("duplicate_gpu", re.compile(r"Duplicate GPU detected|Multiple Ranks are using the same GPU")),
+    ("no_socket_interface", re.compile(r"no (?:socket |IP |usable listening )?interface found", re.IGNORECASE)),
+    ("version_mismatch", re.compile(r"Mismatched NCCL version|NCCL version mismatch")),
     (
         "ib_completion",
-        re.compile(r"Got completion .*(?:with error|status)|Got async event|transport retry", re.I),
+        re.compile(r"Got completion .*(?:with error|status)|async (?:fatal )?event|transport retry", re.I),
     ),
     ("ib_connection", re.compile(r"ibv_(?:modify_qp|reg_mr|create_qp|open_device)\w* failed|Call to ibv_\w+ failed")),
     (
@@ -250,7 +251,9 @@ def _statement(state: _State, before: str, level: str, body: str) -> None:
     place = place or _PLACE.search(before[-300:])
     where = _Place()
     if place and place["file"]:
-        where = _Place(place["file"], int(place["line"]), place["function"])
+        # The AWS OFI plugin names its function in place of the file.
+        file = place["file"] if "." in place["file"] else None
+        where = _Place(file, int(place["line"]), place["function"] if file else place["file"])
     _message(state, "warning", body, writer, where)
 
 
@@ -272,8 +275,7 @@ def _bare(state: _State, body: str) -> None:
         where = _Place(place["file"], int(place["line"])) if place else _Place()
         _message(state, "error", body, _Writer(), where)
     elif state.last is not None and state.last.device is None and body.find("on dev ") >= 0:
-        device = _DEVICE.search(body)  # the rest of a wrapped warning
-        state.last.device = device[1] if device else None
+        state.last.device = _device(body)  # the rest of a wrapped warning
     elif body.startswith(("NET/", "NCCL_", "TOPO/NET")):
         _information(state, body, _Writer())
 
@@ -282,7 +284,7 @@ def _information(state: _State, body: str, writer: _Writer) -> None:
     first = body.partition(" ")[0]
     if first in {"Channel", "Ring"}:
         _channel(state, body)
-    elif first.startswith(("comm", "ncclCommInit")):
+    elif first.startswith(("comm", "ncclCommInit", "[Rank")):
         _rank(state, body, writer)
     elif first.startswith("Bootstrap"):
         _bootstrap(state, body)
@@ -413,10 +415,13 @@ def _message(state: _State, severity: str, body: str, writer: _Writer, place: _P
     if writer.host is not None:
         message.hosts[writer.host] = None
     message.writers[writer.host, writer.pid, writer.gpu] = None
-    device = _DEVICE.search(text)
-    if device:
-        message.device = device[1]
+    message.device = message.device or _device(text)
     state.last = message
+
+
+def _device(text: str) -> str | None:
+    match = _DEVICE.search(text)
+    return (match["port"] or match["hca"]) if match else None
 
 
 def _finished(state: _State) -> NcclLog:

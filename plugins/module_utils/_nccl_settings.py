@@ -18,7 +18,12 @@ from dataclasses import dataclass
 
 from ansible_collections.trainyard.cluster.plugins.module_utils._gpu_driver import read_text
 from ansible_collections.trainyard.cluster.plugins.module_utils._gpu_problems import WARNING
-from ansible_collections.trainyard.cluster.plugins.module_utils._nccl_names import DEPRECATED, KNOWN, PLUGIN_PREFIXES
+from ansible_collections.trainyard.cluster.plugins.module_utils._nccl_names import (
+    BUILD,
+    DEPRECATED,
+    KNOWN,
+    PLUGIN_PREFIXES,
+)
 from ansible_collections.trainyard.cluster.plugins.module_utils._nccl_problem import NcclProblem
 
 _ASSIGNMENT = re.compile(r"""^\s*(?:export\s+)?(NCCL_[A-Za-z0-9_]*)=("[^"]*"|'[^']*'|[^\s#]*)\s*(?:#.*)?$""")
@@ -106,7 +111,7 @@ def of_settings(settings: Sequence[Setting]) -> Iterator[NcclProblem]:
                 evidence,
                 f"Set {instead} if it is still needed, and remove this one." if instead else "Remove it.",
             )
-        elif name.startswith("NCCL_") and name not in KNOWN and not name.startswith(PLUGIN_PREFIXES):
+        elif name.startswith("NCCL_") and name not in KNOWN | BUILD and not name.startswith(PLUGIN_PREFIXES):
             near = difflib.get_close_matches(name, KNOWN, 1, 0.85)
             yield NcclProblem(
                 WARNING,

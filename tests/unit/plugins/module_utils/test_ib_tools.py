@@ -169,12 +169,71 @@ def test_tells_ports_and_states_apart() -> None:
     assert (first.state, first.rate_gigabits_per_second, first.hca_type) == ("DOWN", 400.0, "MT4129")
     assert first.gids == [Gid(0, "fe80:0000:0000:0000:58a2:e103:00a7:820e", "IB", None)]
     assert (second.port, second.state, second.gids) == (2, "INIT", [])
-    assert parse_netdevs(RDMA) == [IbPort("mlx5_0", 1, state="ACTIVE", physical_state="LinkUp")]
+    assert parse_netdevs(RDMA) == [IbPort("mlx5_0", 1, state="ACTIVE", physical_state="LinkUp", lid=3, sm_lid=1)]
+
+
+ALONE = """CA: 'mlx4_0'
+Port 2:
+State: ???
+Physical state: Polling
+Rate: 40 (FDR10)
+Link layer: InfiniBand
+"""
+NETDEVS = """0000:02:00.0 mlx5_0 (MT4115 - X) ConnectX-4, EDR (and 100GbE) fw 12.23.1020 port 1 (ACTIVE) ==> ib0 (Up)
+0000:02:00.5 mlx5_2 (MT4116 - NA)  fw 12.23.1020 port 1 (DOWN  ) ==> ib2 (Down)
+mlx5_3 port 1 ==> ib3 (Up) (o2ib)
+"""
+OTHER_VENDORS = """hca_id:\tbnxt_re_bond0
+\tvendor_id:\t\t\t0x14e4
+\tvendor_part_id:\t\t\t5984
+\t\tport:\t1
+\t\t\tstate:\t\t\tPORT_DOWN (1)
+\t\t\tphys_state:\t\tPORT_CONFIGURATION TRAINNING (4)
+hca_id:\tmlx5_0
+\tvendor_id:\t\t\t0x02c9
+\tvendor_part_id:\t\t\t41692
+\t\tport:\t1
+\t\t\tstate:\t\t\tinvalid state (0)
+"""
+UNKNOWN = """Infiniband device 'hns_0' port 1 status:
+\tdefault gid:\t unknown
+\tbase lid:\t unknown
+\tstate:\t\t unknown
+\tphys state:\t <unknown>
+\trate:\t\t 2.5 Gb/sec (1X SDR)
+\tlink_layer:\t IB
+"""
+
+
+def test_reads_a_port_alone() -> None:
+    assert parse_ibstat(ALONE) == [
+        IbPort("mlx4_0", 2, physical_state="Polling", rate_gigabits_per_second=40.0, link_layer="InfiniBand")
+    ]
+
+
+def test_reads_interfaces_with_boards_and_states() -> None:
+    assert parse_netdevs(NETDEVS) == [
+        IbPort("mlx5_0", 1, state="ACTIVE", hca_type="MT4115", firmware_version="12.23.1020", netdev="ib0"),
+        IbPort("mlx5_2", 1, state="DOWN", hca_type="MT4116", firmware_version="12.23.1020", netdev="ib2"),
+        IbPort("mlx5_3", 1, state="ACTIVE", netdev="ib3"),
+    ]
+
+
+def test_names_chips_of_mellanox_alone() -> None:
+    other, bluefield = parse_devinfo(OTHER_VENDORS)
+    assert (other.hca_type, other.state, other.physical_state) == (None, "DOWN", "PortConfigurationTraining")
+    assert (bluefield.hca_type, bluefield.state) == ("MT41692", None)
+
+
+def test_what_a_tool_does_not_know_is_none() -> None:
+    assert parse_ibstatus(UNKNOWN) == [IbPort("hns_0", 1, rate_gigabits_per_second=2.5, link_layer="InfiniBand")]
 
 
 @settings(max_examples=150, deadline=None)
 @given(
-    st.sampled_from([IBSTAT, DEVINFO, RDMA, "mlx5_0 port 1 ==> eth0 (Up)\n", "mlx5_0\t1\t3\tfe80::1\t\tv2\teth0\n"]),
+    st.sampled_from(
+        [IBSTAT, DEVINFO, RDMA, ALONE, NETDEVS, "mlx5_0 port 1 ==> eth0 (Up)\n", "mlx5_0\t1\t3\tfe80::1\t\tv2\teth0\n"]
+    ),
     st.integers(0, 300),
     st.integers(0, 60),
     st.text(max_size=20),

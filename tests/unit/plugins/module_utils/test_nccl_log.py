@@ -226,6 +226,58 @@ def test_reads_old_releases_and_plugins() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("line", "kind", "device", "place"),
+    [
+        (
+            "[2025-08-19 03:10:11] n1:10:11 [4] transport/net_ib/p2p.cc:688 (ncclIbTest) NCCL WARN NET/IB: Got completion"
+            " from peer 10.0.0.2<5> with status=IBV_WC_RETRY_EXC_ERR(12) vendor_err=129 hca mlx5_bond_1",
+            "ib_completion",
+            "mlx5_bond_1",
+            ("transport/net_ib/p2p.cc", 688, "ncclIbTest"),
+        ),
+        (
+            "n1:10:11 [0] transport/net_ib.cc:99 NCCL WARN NET/IB : mlx5_3:1 Got non-fatal async event: port error(10)",
+            "ib_completion",
+            "mlx5_3",
+            ("transport/net_ib.cc", 99, None),
+        ),
+        (
+            "n1:10:11 [0] nccl_net_ofi_get_ep:969 NCCL WARN NET/OFI Creating new endpoint failed: Invalid argument",
+            "invalid_usage",
+            None,
+            (None, 969, "nccl_net_ofi_get_ep"),
+        ),
+        ("n1:10:11 [0] init.cc:5 NCCL WARN NCCL version mismatch with remote peer n2", "version_mismatch", None, None),
+        (
+            "n1:10:11 [0] init.cc:5 NCCL WARN Multiple Ranks are using the same GPU/Partition.",
+            "duplicate_gpu",
+            None,
+            None,
+        ),
+        ("n1:10:11 [0] net.cc:5 NCCL WARN NET/IB : No IP interface found.", "no_socket_interface", None, None),
+    ],
+)
+def test_reads_warnings_of_newer_releases(
+    line: str, kind: str, device: str | None, place: tuple[str | None, int, str | None] | None
+) -> None:
+    (message,) = parse_nccl_log([line]).messages
+    assert (message.kind, message.device, message.hosts) == (kind, device, ["n1"])
+    if place:
+        assert (message.file, message.line, message.function) == place
+
+
+def test_reads_ranks_of_newer_releases() -> None:
+    log = parse_nccl_log(
+        [
+            "n1:10:11 [0] NCCL INFO [Rank 1] ncclCommInitRank comm 0x5 rank 1 nranks 8 cudaDev 0 nvmlDev 0 busId 18000 "
+            "commId 0x1 - Init START",
+            "n1:10:11 [0] NCCL INFO comm 0x5 rank 1 nRanks 8 cudaDev 0 busId 18000 - Abort START",
+        ]
+    )
+    assert log.ranks == [NcclRank(1, 8, "n1", 10, 0, "0000:18:00.0", "0x1", "Abort START")]
+
+
 def test_groups_messages_that_differ_in_numbers_alone() -> None:
     (message,) = parse_nccl_log([*LINES, LINES[4].replace("[0]", "[1]").replace("cudaDev 3", "cudaDev 1")]).messages
     assert message == NcclMessage(
