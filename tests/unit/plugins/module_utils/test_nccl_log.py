@@ -230,11 +230,11 @@ def test_reads_old_releases_and_plugins() -> None:
     ("line", "kind", "device", "place"),
     [
         (
-            "[2025-08-19 03:10:11] n1:10:11 [4] transport/net_ib/p2p.cc:688 (ncclIbTest) NCCL WARN NET/IB: Got completion"
+            "[2025-08-19 03:10:11] n1:10:11 [4] transport/net_ib.cc:688 (ncclIbTest) NCCL WARN NET/IB: Got completion"
             " from peer 10.0.0.2<5> with status=IBV_WC_RETRY_EXC_ERR(12) vendor_err=129 hca mlx5_bond_1",
             "ib_completion",
             "mlx5_bond_1",
-            ("transport/net_ib/p2p.cc", 688, "ncclIbTest"),
+            ("transport/net_ib.cc", 688, "ncclIbTest"),
         ),
         (
             "n1:10:11 [0] transport/net_ib.cc:99 NCCL WARN NET/IB : mlx5_3:1 Got non-fatal async event: port error(10)",

@@ -68,7 +68,6 @@ def test_has_no_setting_where_there_is_no_file(tmp_path: Path) -> None:
         ("NCCL_VERSION", "2.21.5", None, None),
         ("NCCL_TUNER_CONFIG_PATH", "/x", None, None),
         ("NCCL_PARAM_DUMP_ALL", "true", None, None),
-        ("NCCL_RINGS", "1", "setting_deprecated", "Remove it."),
         ("NCCL_IB_HAC", "mlx5", "setting_unknown", "Write NCCL_IB_HCA if that is what is meant; else remove it."),
         ("NCCL_WHATEVER_IT_TAKES", "1", "setting_unknown", "Correct or remove it."),
         ("NCCL_TREE_THRESHOLD", "0", "setting_deprecated", "Set NCCL_ALGO if it is still needed, and remove this one."),
