@@ -52,7 +52,7 @@ _LOST_LINES = 3
 _LOST_AGAIN = 20
 _SWITCH = re.compile(r"nvidia-nvswitch(\d{1,3}): S?$")
 _INSTANCE = re.compile(r"GPU-(C?)I:(\d{1,3})")
-_CHANNEL = re.compile(r"\b(?:Ch|[Cc]hannel)\s+(?:ID\s+)?(?P<channel>(?:0x)?[0-9A-Fa-f]{1,16})\b")
+_CHANNEL = re.compile(r"\b(?:Ch(?:I[Dd])?|[Cc]hannel)\s+(?:ID\s+)?(?P<channel>(?:0x)?[0-9A-Fa-f]{1,16})\b")
 # Before driver 340 Xid 13 printed bare numbers: channel, class, registers.
 _BARE_CHANNEL = re.compile(r"^(?P<channel>[0-9a-f]{4})(?: [0-9a-f]{8}){2}")
 # NVLink 5 prints -1 where no single link is meant.

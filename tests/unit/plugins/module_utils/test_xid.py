@@ -213,6 +213,10 @@ def test_tells_details_from_errors_of_an_nvswitch() -> None:
             "NVRM: Xid (PCI:0000:01:00 GPU-I:05 GPU-CI:02): 13, pid=9, name=a b, channel 0x0000000d, Graphics",
             {"gpu_instance": 5, "compute_instance": 2, "process_name": "a b", "channel": "0x0000000d"},
         ),
+        (
+            "NVRM: Xid (PCI:0000:01:00): 69, Class Error: ChId 0088, Class 0000c797, Offset 00000000, Data 00000000",
+            {"channel": "0088", "pid": None},
+        ),
         ("NVRM: Xid (PCI:0000:01:00): 79", {"code": 79, "text": "", "pid": None}),
         ("NVRM: Xid (): 31, x", {"code": 31, "pci_bus_id": None}),
         (
