@@ -123,10 +123,14 @@ def _text(value: Any) -> str:
 
 def choice(kinds: Sequence[Mapping[str, Any]], label: str, field: str, otherwise: str) -> str:
     """A template of Prometheus that yields the field of the kind whose codes hold the value of the label."""
-    parts: list[str] = []
+    codes: dict[str, list[str]] = {}
     for kind in kinds:
-        codes = "|".join(str(code) for code in kind["codes"])
-        parts.append(f'{{{{ {"else if" if parts else "if"} match "^({codes})$" $labels.{label} }}}}{kind[field]}')
+        codes.setdefault(kind[field], []).extend(map(str, kind["codes"]))
+    parts: list[str] = []
+    for text, numbers in codes.items():
+        if text != otherwise:
+            keyword = "else if" if parts else "if"
+            parts.append(f'{{{{ {keyword} match "^({"|".join(numbers)})$" $labels.{label} }}}}{text}')
     return f"{''.join(parts)}{{{{ else }}}}{otherwise}{{{{ end }}}}" if parts else otherwise
 
 

@@ -15,6 +15,7 @@ The words are ours.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 IGNORE = "ignore"
@@ -257,6 +258,7 @@ _ADVICE = {
     121: "Reset the GPU when it suits, so that the link is trained anew.",
     137: "Run the program in compute-sanitizer.",
     140: "Replace the GPU (RMA) if it comes again after the reset.",
+    154: "The line in the kernel log names it.",
     155: "Nothing, if somebody took the link down on purpose.",
     157: "The GPU may be used on; contact support if the error comes again.",
     161: "The GPU may be used on; contact support if the error comes again.",
@@ -283,6 +285,44 @@ def _xids() -> dict[int, Meaning]:
 
 
 XIDS = _xids()
+
+_NOT_IN_USE = "Not in use."
+# The actions on a node that other people's jobs may run on.
+_IN_A_CLUSTER = {
+    IGNORE: "Nothing is to be done.",
+    RESTART: "The job that ran there has to be started again.",
+    SUPPORT: "If it comes again, ask the vendor's support.",
+    UPDATE: "Update the driver.",
+    RESET: "Drain the node and reset the GPU when its jobs have ended (nvidia-smi --gpu-reset).",
+    REBOOT: "Drain the node and reboot it.",
+    CABLING: "Drain the node and check the GPU's seat and cables.",
+    REPLACE: "Drain the node and have the GPU replaced.",
+}
+
+
+# These are fatal or not as their line says, which an alert doesn't know.
+_NVLINK5_CODES = range(144, 151)
+
+
+def alerts(severities: Mapping[str, Sequence[int]]) -> list[dict[str, object]]:
+    """Return what an alert says of each Xid: codes, severity, action.
+
+    severities: the codes by severity where this isn't to be the catalogue's.
+    """
+    chosen = {code: severity for severity, codes in severities.items() for code in codes}
+    found: dict[tuple[str, str], list[int]] = {}
+    for code, known in XIDS.items():
+        if known.meaning == _NOT_IN_USE:
+            continue
+        severity, todo = known.severity, _IN_A_CLUSTER[known.action]
+        if code in _NVLINK5_CODES:
+            severity, todo = WARNING, f"If the kernel log calls it fatal: {todo[:1].lower()}{todo[1:]}"
+        elif known.advice and known.action in {IGNORE, SUPPORT}:
+            todo = ""
+        action = " ".join(filter(None, (known.meaning, todo, known.advice)))
+        found.setdefault((chosen.get(code, severity), action), []).append(code)
+    return [{"codes": codes, "severity": severity, "action": action} for (severity, action), codes in found.items()]
+
 
 _RECOVERY = re.compile(r"\bto\s+0x[0-9a-f]+\s+\(([^)]*)", re.IGNORECASE)
 _RECOVERY_ACTIONS = {
@@ -317,11 +357,12 @@ def of_xid(code: int, text: str) -> Meaning:
     if code == 154:
         match = _RECOVERY.search(text)
         action = _RECOVERY_ACTIONS.get(match[1].strip().lower(), SUPPORT) if match else SUPPORT
-        if match and match[1].strip().lower() in {"drain p2p", "drain and reset"}:
-            advice = "Let the jobs on the GPU end first."
+        if match:
+            drains = match[1].strip().lower() in {"drain p2p", "drain and reset"}
+            advice = "Let the jobs on the GPU end first." if drains else None
     elif code == 64 and _NO_SPARE.search(text):
         action, advice = REPLACE, "No spare row is left in that bank of memory."
-    elif 144 <= code <= 150:
+    elif code in _NVLINK5_CODES:
         match = _NVLINK5.search(text)
         if match and match["fatal"].lower() != "fatal":
             part = match["part"].upper()

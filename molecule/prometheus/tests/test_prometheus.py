@@ -164,7 +164,7 @@ def test_an_xid_is_reported_with_its_number_and_what_to_do(server: Server) -> No
     server.gpu("DCGM_FI_DEV_XID_ERRORS", 0, 79)
     (alert,) = wait(lambda: server.alerts("GpuXid"))
     assert (alert["labels"]["xid"], alert["labels"]["gpu"], alert["labels"]["severity"]) == ("79", "0", "critical")
-    assert "fell off the bus" in alert["annotations"]["action"]
+    assert "can't reach the GPU" in alert["annotations"]["action"]
     if server is ALTERNATIVE:  # where it stays for 20 seconds; the exporter says 79 still
         wait(lambda: not server.alerts("GpuXid"))
         assert not server.alerts("GpuXid")

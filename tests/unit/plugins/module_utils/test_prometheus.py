@@ -108,6 +108,14 @@ def test_the_choice_is_a_template_of_prometheus() -> None:
         '{{ else if match "^(13)$" $labels.xid }}info{{ else }}warning{{ end }}'
     )
     assert _prometheus.choice([], "xid", "severity", "warning") == "warning"
+    kinds = [
+        {"codes": [1], "severity": "info"},
+        {"codes": [2], "severity": "warning"},
+        {"codes": [3], "severity": "info"},
+    ]
+    assert _prometheus.choice(kinds, "xid", "severity", "warning") == (
+        '{{ if match "^(1|3)$" $labels.xid }}info{{ else }}warning{{ end }}'
+    )
 
 
 def test_a_complaint_shows_no_secret() -> None:

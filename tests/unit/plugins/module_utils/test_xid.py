@@ -18,6 +18,7 @@ from ansible_collections.trainyard.cluster.plugins.module_utils._xid_catalogue i
     ACTIONS,
     SXIDS,
     XIDS,
+    alerts,
     most_severe,
     of_sxid,
     of_xid,
@@ -450,6 +451,27 @@ def test_the_catalogue_is_whole() -> None:
         assert meaning.meaning.endswith(".")
     assert most_severe(["ignore", "RMA", "reboot"]) == "RMA"
     assert most_severe([]) == "ignore"
+
+
+def test_an_alert_says_what_to_do_on_a_node_of_a_cluster() -> None:
+    found = {code: kind for kind in alerts({"info": [13]}) for code in kind["codes"]}  # type: ignore[attr-defined]
+    assert [found[code]["severity"] for code in (13, 31, 43, 79, 149)] == [
+        "info",
+        "warning",
+        "info",
+        "critical",
+        "warning",
+    ]
+    assert found[62]["action"] == (
+        "The power management microcontroller halted. "
+        "Drain the node and reset the GPU when its jobs have ended (nvidia-smi --gpu-reset)."
+    )
+    assert "firmware (NETIR). If the kernel log calls it fatal: drain the node" in str(found[149]["action"])
+    assert str(found[154]["action"]).endswith("before this line. The line in the kernel log names it.")
+    assert found[48] != found[95]
+    assert found[9] == {"codes": [9], "severity": "warning", "action": found[9]["action"]}
+    assert 10 not in found  # not in use
+    assert set(found) == {code for code, known in XIDS.items() if known.meaning != "Not in use."}
 
 
 LINES = [
