@@ -260,16 +260,15 @@ def _of_libraries(found: Sequence[Library]) -> Iterator[NcclProblem]:
 
 def _of_ports(ports: Sequence[HcaPort]) -> Iterator[NcclProblem]:
     for port in ports:
-        name = f"{port.name}:{port.port}"
         if port.state is not None and port.state != "ACTIVE":
-            unused = port.physical_state == "Disabled"
+            severity, message, action = _down(port)
             yield NcclProblem(
-                INFO if unused else WARNING,
+                severity,
                 "hca_port_down",
-                name,
-                "The port is switched off." if unused else "The port has no working link.",
+                f"{port.name}:{port.port}",
+                message,
                 f"state {port.state}, physical state {port.physical_state or 'unknown'}",
-                "Nothing, if it isn't meant to be used." if unused else "Check cable, switch port and subnet manager.",
+                action,
             )
     for port in ports:
         twins = [twin for twin in ports if _twins(port, twin)]
@@ -287,6 +286,15 @@ def _of_ports(ports: Sequence[HcaPort]) -> Iterator[NcclProblem]:
                 f"{port.rate_gigabits_per_second:g} Gb/s, others {best:g} Gb/s",
                 "Check the cable and the speed that the switch port offers.",
             )
+
+
+def _down(port: HcaPort) -> tuple[str, str, str]:
+    """Return severity, message and action."""
+    if port.physical_state == "Disabled":
+        return INFO, "The port is switched off.", "Nothing, if it isn't meant to be used."
+    if port.physical_state == "LinkUp" and port.link_layer == "InfiniBand":
+        return WARNING, "The link is up, but no subnet manager made the port active.", "Check the subnet manager."
+    return WARNING, "The port has no working link.", "Check the cable and the switch port."
 
 
 def _twins(port: HcaPort, other: HcaPort) -> bool:

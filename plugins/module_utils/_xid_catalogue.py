@@ -18,6 +18,9 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+# What the facts name as their source.
+VERSION = "Xid Errors, catalogue of Xids 1 to 172, November 2026; Fabric Manager User Guide DU-09883-001_v1.3"
+
 IGNORE = "ignore"
 RESTART = "restart the application"
 SUPPORT = "contact support"

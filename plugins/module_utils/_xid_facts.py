@@ -27,6 +27,7 @@ from ansible_collections.trainyard.cluster.plugins.module_utils._xid import (
 from ansible_collections.trainyard.cluster.plugins.module_utils._xid_catalogue import (
     CRITICAL,
     INFO,
+    VERSION,
     WARNING,
     most_severe,
 )
@@ -89,11 +90,15 @@ class Verdict:
 
 @dataclass(frozen=True)
 class XidFacts:
-    """events: the newest of them, in the log's order; events_total counts all. groups and verdicts speak of all."""
+    """events: the newest of them, in the log's order; events_total counts all. groups and verdicts speak of all.
+
+    catalogue: NVIDIA's documents, with their version, that the meanings are from.
+    """
 
     source: str
     path: str | None
     since: str | None
+    catalogue: str
     events: list[XidEvent]
     events_total: int
     groups: list[Group]
@@ -134,6 +139,7 @@ def collect(run: RunCommand, request: Request, now: datetime) -> XidFacts:
         source=request.source,
         path=request.path,
         since=begin.isoformat() if begin else None,
+        catalogue=VERSION,
         events=events[-request.limit :] if request.limit else events,
         events_total=len(events),
         groups=groups,

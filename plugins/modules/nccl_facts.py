@@ -98,7 +98,7 @@ ansible_facts:
               description: Version by the file's name or, where that has none, by what the file says.
               type: str
             cuda_version:
-              description: CUDA version it was built with, where the file says so.
+              description: CUDA version it was built with; null where the version is that of the file's name.
               type: str
             origin:
               description: 'V(system), V(cuda) (a CUDA tree) or V(search_path).'

@@ -102,6 +102,9 @@ ansible_facts:
         since:
           description: Where the reading begins, in ISO 8601; null where nothing was left out.
           type: str
+        catalogue:
+          description: NVIDIA's documents, with their version, from which names, severities and actions are.
+          type: str
         events_total:
           description: Number of events, those beyond O(limit) included.
           type: int
@@ -223,6 +226,7 @@ ansible_facts:
       source: journal
       path: null
       since: null
+      catalogue: Xid Errors, catalogue of Xids 1 to 172, November 2026; Fabric Manager User Guide DU-09883-001_v1.3
       events_total: 1
       events:
         - kind: xid

@@ -218,6 +218,16 @@ def test_names_ports_that_are_down_or_slow(tmp_path: Path) -> None:
     assert facts.recommended == []
 
 
+def test_names_the_subnet_manager_where_a_link_is_up_and_its_port_is_not(tmp_path: Path) -> None:
+    hca(tmp_path, "mlx5_0", state="2: INIT")
+    hca(tmp_path, "mlx5_1", state="1: DOWN", phys_state="2: Polling")
+    problems = [one for one in collect(no_command, Request(str(tmp_path))).problems if one.code == "hca_port_down"]
+    assert [(one.device, one.action) for one in problems] == [
+        ("mlx5_0:1", "Check the subnet manager."),
+        ("mlx5_1:1", "Check the cable and the switch port."),
+    ]
+
+
 def test_sees_no_slow_port_among_equals_and_leaves_out_the_storage_network(tmp_path: Path) -> None:
     facts = collect(no_command, Request(planted(tmp_path, "sysfs-h100-gpud.json")))
     assert codes(facts) == [("nccl_missing", None)]

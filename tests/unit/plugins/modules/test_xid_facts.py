@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 from ansible_collections.trainyard.cluster.plugins.module_utils._xid import XidEvent
+from ansible_collections.trainyard.cluster.plugins.module_utils._xid_catalogue import XIDS
 from ansible_collections.trainyard.cluster.plugins.module_utils._xid_catalogue import ACTIONS
 from ansible_collections.trainyard.cluster.plugins.module_utils._xid_facts import Group, Verdict, XidFacts
 from ansible_collections.trainyard.cluster.plugins.modules import xid_facts
@@ -26,6 +27,7 @@ def test_returns_facts(tmp_path: Path) -> None:
     xid = result["ansible_facts"]["xid"]
     assert [(event["kind"], event["code"], event["action"]) for event in xid["events"]] == [("xid", 79, "reboot")]
     assert [(one["pci_bus_id"], one["action"]) for one in xid["gpus"]] == [("0000:18:00.0", "reboot")]
+    assert f"Xids 1 to {max(XIDS)}," in xid["catalogue"]
 
 
 @pytest.mark.parametrize(
