@@ -35,10 +35,10 @@ _RANK = re.compile(
     r"(?: busId (?P<bus>[0-9a-fA-F]{1,12}))?(?: commId (?P<comm>0x[0-9a-fA-F]{1,32}))?"
     r"(?: localSize \d+ used \d+ bytes)?(?: - (?P<state>[\w ]{1,40}))?"
 )
-# Before 2.7 connections were called rings, and the channels had no total.
+# Before 2.7 connections were called rings, and the channels had no total. RCCL names the communicator behind them.
 _CHANNEL = re.compile(
     r"^(?:Channel|Ring) \d{1,4}(?:/\d{1,4})? ?: \d+(?:\[\w+\])? -> \d+(?:\[\w+\])? "
-    r"(?:\[(?:send|receive)\] )?via (?P<via>.+)$"
+    r"(?:\[(?:send|receive)\] )?via (?P<via>.+?)(?: comm 0x.*)?$"
 )
 _CHANNELS = re.compile(r"^Channel (?P<index>\d{1,4})(?:/(?P<total>\d{1,4}))? ?:(?: +-?\d+)+\s*$")
 _COLLECTIVE = re.compile(r"^(\d{1,4}) coll channels")
@@ -79,7 +79,10 @@ _KINDS = (
     ("timeout", re.compile(r"timed? ?out", re.IGNORECASE)),
     ("cuda_failure", re.compile(r"Cuda failure|ncclUnhandledCudaError|unhandled cuda error", re.IGNORECASE)),
     ("invalid_usage", re.compile(r"ncclInvalid(?:Usage|Argument)|invalid (?:usage|argument)", re.IGNORECASE)),
-    ("system_error", re.compile(r"ncclSystemError|unhandled system error|No space left|Permission denied")),
+    (
+        "system_error",
+        re.compile(r"ncclSystemError|unhandled system error|No space left|Cannot allocate memory|Permission denied"),
+    ),
 )
 
 

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 import yaml
 from ansible_collections.trainyard.cluster.plugins.module_utils._xid import XidEvent
-from ansible_collections.trainyard.cluster.plugins.module_utils._xid_catalogue import XIDS
-from ansible_collections.trainyard.cluster.plugins.module_utils._xid_catalogue import ACTIONS
+from ansible_collections.trainyard.cluster.plugins.module_utils._xid_catalogue import ACTIONS, XIDS
 from ansible_collections.trainyard.cluster.plugins.module_utils._xid_facts import Group, Verdict, XidFacts
 from ansible_collections.trainyard.cluster.plugins.modules import xid_facts
 
