@@ -55,7 +55,8 @@ _CONTROLLER = re.compile(
     r"^Slurmctld\((?P<mode>[^()\s]+)\) (?:at (?P<name>\S+) )?(?:is|are) (?P<state>\S+)", re.MULTILINE
 )
 _SETTING = re.compile(r"^([A-Za-z][\w.:/()-]*)[ \t]*=[ \t]*(.*?)[ \t]*$")
-_ALLOCATION = re.compile(r"\sNodes=(\S+) CPU_IDs=(\S+) Mem=([0-9]+) GRES=(\S*)")
+# Before 20.02 the last one was GRES_IDX.
+_ALLOCATION = re.compile(r"\sNodes=(\S+) CPU_IDs=(\S+) Mem=([0-9]+) GRES(?:_IDX)?=(\S*)")
 _USER = re.compile(r"(?P<name>.+)\((?P<id>[0-9]{1,10})\)\Z")
 
 

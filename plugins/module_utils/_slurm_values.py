@@ -209,12 +209,13 @@ def _one_gres(part: str) -> Gres | None:
     if counted:
         fields.pop()
     kind = text(fields[0]) if fields else None
-    indexes = _INDEXES.search(match[3])
+    listed = _INDEXES.search(match[3])
+    indexes = _numbers(listed[1]) if listed else None
     return Gres(
         name=match[1],
         type=kind,
-        count=int(counted[1]) * _FACTORS[counted[2].upper()] if counted else 1,
-        indexes=_numbers(indexes[1]) if indexes else None,
+        count=int(counted[1]) * _FACTORS[counted[2].upper()] if counted else len(indexes or [0]),
+        indexes=indexes,
     )
 
 

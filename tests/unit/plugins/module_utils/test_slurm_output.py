@@ -371,6 +371,8 @@ def test_counts_gpus_that_are_no_part_of_accounting() -> None:
         "     Nodes=n[1-2] CPU_IDs=0 Mem=1 GRES=gpu:h100:3(IDX:0-2)\n   TresPerJob=gres/gpu:6"
     ).jobs[0]
     assert (job.gpus, job.gpus_requested) == (6, 6)
+    job = read("JobId=5 NodeList=n[1-2]\n     Nodes=n[1-2] CPU_IDs=0 Mem=1 GRES_IDX=gpu(IDX:0,2-3)").jobs[0]
+    assert job.gpus == 6
     assert read("PartitionName=p TRES=cpu=2").partitions[0].gpus is None
 
 

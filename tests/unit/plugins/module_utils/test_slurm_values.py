@@ -53,6 +53,8 @@ def test_refuses_what_is_no_state(raw: str) -> None:
         ("gpu:8", [Gres("gpu", None, 8, None)]),
         ("gpu", [Gres("gpu", None, 1, None)]),
         ("gpu:ampere:8(IDX:0-5,7)", [Gres("gpu", "ampere", 8, [0, 1, 2, 3, 4, 5, 7])]),
+        ("gpu(IDX:0-1)", [Gres("gpu", None, 2, [0, 1])]),
+        ("gpu:h100(IDX:3)", [Gres("gpu", "h100", 1, [3])]),
         ("gpu:(null):0(IDX:N/A)", [Gres("gpu", None, 0, None)]),
         ("gpu:nvidia_h100_80gb_hbm3:1(S:0)", [Gres("gpu", "nvidia_h100_80gb_hbm3", 1, None)]),
         ("gpu:a100:2(S:0-1),shard:64(S:0-1)", [Gres("gpu", "a100", 2, None), Gres("shard", None, 64, None)]),
