@@ -327,13 +327,14 @@ def alerts(severities: Mapping[str, Sequence[int]]) -> list[dict[str, object]]:
     return [{"codes": codes, "severity": severity, "action": action} for (severity, action), codes in found.items()]
 
 
-_RECOVERY = re.compile(r"\bto\s+0x[0-9a-f]+\s+\(([^)]*)", re.IGNORECASE)
-_RECOVERY_ACTIONS = {
-    "none": IGNORE,
-    "gpu reset required": RESET,
-    "node reboot required": REBOOT,
-    "drain p2p": RESET,
-    "drain and reset": RESET,
+# By number, since drivers name them differently ("Node Reboot Required", since 610 "OS Reboot"): none, reset, reboot,
+# drain peer-to-peer, drain and reset, recover the IMEX domain.
+_RECOVERY = re.compile(r"\bto\s+0x([0-9a-f]{1,8})\b", re.IGNORECASE)
+_RECOVERY_ACTIONS = {0: IGNORE, 1: RESET, 2: REBOOT, 3: RESET, 4: RESET}
+_RECOVERY_ADVICE = {
+    **dict.fromkeys((0, 1, 2)),
+    **dict.fromkeys((3, 4), "Let the jobs on the GPU end first."),
+    5: "Restart nvidia-imex on all nodes of the NVLink domain.",
 }
 # NVLink 5: the part that reports, then Fatal or Nonfatal (blanks vary).
 _NVLINK5 = re.compile(
@@ -359,10 +360,8 @@ def of_xid(code: int, text: str) -> Meaning:
     action, advice = known.action, known.advice
     if code == 154:
         match = _RECOVERY.search(text)
-        action = _RECOVERY_ACTIONS.get(match[1].strip().lower(), SUPPORT) if match else SUPPORT
-        if match:
-            drains = match[1].strip().lower() in {"drain p2p", "drain and reset"}
-            advice = "Let the jobs on the GPU end first." if drains else None
+        number = int(match[1], 16) if match else -1
+        action, advice = _RECOVERY_ACTIONS.get(number, SUPPORT), _RECOVERY_ADVICE.get(number, advice)
     elif code == 64 and _NO_SPARE.search(text):
         action, advice = REPLACE, "No spare row is left in that bank of memory."
     elif code in _NVLINK5_CODES:

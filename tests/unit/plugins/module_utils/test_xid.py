@@ -420,6 +420,9 @@ def test_reports_an_unknown_code_as_unknown() -> None:
         (154, "GPU recovery action changed from 0x0 (None) to 0x2 (Node Reboot Required)", "reboot"),
         (154, "GPU recovery action changed from 0x1 (GPU Reset Required) to 0x0 (None)", "ignore"),
         (154, "GPU recovery action changed from 0x0 (None) to 0x4 (Drain and Reset)", "reset the GPU"),
+        (154, "GPU recovery action changed from 0x0 (None) to 0x2 (OS Reboot)", "reboot"),
+        (154, "GPU recovery action changed from 0x0 (None) to 0x1 (PF FLR)", "reset the GPU"),
+        (154, "GPU recovery action changed from 0x0 (None) to 0x5 (Recover IMEX Domain)", "contact support"),
         (154, "GPU recovery action changed from 0x0 (None) to 0x9 (Whatever)", "contact support"),
         (154, "", "contact support"),
         (64, "Row Remapper Error: (0x00000005d28c03a0) - All reserved rows for bank are remapped", "RMA"),
@@ -435,6 +438,17 @@ def test_reports_an_unknown_code_as_unknown() -> None:
 )
 def test_takes_the_action_from_the_line_where_the_catalogue_leaves_it_to_it(code: int, text: str, action: str) -> None:
     assert of_xid(code, text).action == action
+
+
+def test_gives_advice_for_a_recovery_that_needs_more_than_its_action() -> None:
+    words = "GPU recovery action changed from 0x0 (None) to {}"
+    advice = {number: of_xid(154, words.format(number)).advice for number in ("0x1", "0x4", "0x5", "0x9")}
+    assert advice == {
+        "0x1": None,
+        "0x4": "Let the jobs on the GPU end first.",
+        "0x5": "Restart nvidia-imex on all nodes of the NVLink domain.",
+        "0x9": "The line in the kernel log names it.",
+    }
 
 
 def test_believes_a_switch_that_calls_its_error_fatal() -> None:
@@ -481,6 +495,9 @@ LINES = [
     "6,1,2,-;nvidia-nvswitch1: SXid (PCI:0000:06:00.0): 20034, Severity 1 Engine instance 48 Sub-engine instance 00",
     "[Jul 09 2024 18:14:07] [ERROR] [tid 1] detected NVSwitch fatal error 20034 on NVSwitch pci bus id 0000:86:00.0",
     "NVRM: Xid (PCI:0008:01:00): 149, NETIR_LINK_EVT  Fatal   XC0 i0 Link -1 (0x021425c6 0x00000000)",
+    "NVRM: Xid (PCI:0008:01:00): 154, GPU recovery action changed from 0x0 (None) to 0x4 (Drain and Reset)",
+    '{"MESSAGE": "NVRM: Xid (PCI:0000:01:00): 31, pid=1", "__REALTIME_TIMESTAMP": "1732968000123456"}',
+    *LOST_ON_LOADING,
 ]
 
 
