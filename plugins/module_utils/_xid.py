@@ -192,7 +192,7 @@ def _address(printed: str) -> str | None:
 
 def _numbered(line: str, number: int, state: _State) -> XidEvent | None:
     """Read an Xid or SXid."""
-    message = _message(line) if line.startswith("{") or "\x1b" in line else line
+    message = _message(line) if '"' in line or "\x1b" in line else line
     match = _EVENT.search(message)
     if match is None:
         return None
@@ -247,21 +247,24 @@ def _event(
 
 
 def _message(line: str) -> str:
-    """Return the line without colours; what a program wrapped in JSON comes out as its time and message."""
+    """Return the line without colours and without what a program wrapped it in, JSON or quotation marks."""
     if "\x1b" in line:
         line = without_escapes(line)
-    if not line.startswith("{"):
-        return line
     try:
-        record = json.loads(line)
+        record = json.loads(line) if line.startswith("{") else None
     except (ValueError, RecursionError):
-        return line
-    words = {key: value for key, value in record.items() if isinstance(value, str)}
-    when = next((words[key] for key in _JSON_TIMES if key in words), "")
-    if when.isdigit():  # microseconds
-        when = f"{when[:-6]}.{when[-6:]}"
-    message = next((words[key] for key in _JSON_MESSAGES if key in words), line)
-    return f"{when} {message}"
+        record = None
+    if record:
+        words = {key: value for key, value in record.items() if isinstance(value, str)}
+        when = next((words[key] for key in _JSON_TIMES if key in words), "")
+        if when.isdigit():  # microseconds
+            when = f"{when[:-6]}.{when[-6:]}"
+        message = next((words[key] for key in _JSON_MESSAGES if key in words), line)
+        return f"{when} {message}"
+    before, driver, message = line.partition("NVRM: ")
+    if before.count('"') % 2:
+        message = message.partition('"')[0].removesuffix("\\n")
+    return before + driver + message
 
 
 def _sxid(code: int, text: str, earlier: dict[int, Meaning]) -> tuple[Meaning, int | None, bool]:

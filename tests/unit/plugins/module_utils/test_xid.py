@@ -248,6 +248,14 @@ def test_tells_details_from_errors_of_an_nvswitch() -> None:
         ),
         ('{"log":"NVRM: Xid (PCI:0000:01:00): 31, name=x', {"code": 31, "time": None}),
         (
+            'time="2026-11-29T08:00:00Z" msg="[ 12.5] NVRM: Xid (PCI:0000:01:00): 43, pid=7, name=py" node=a',
+            {"time": "2026-11-29T08:00:00+00:00", "monotonic_seconds": 12.5, "process_name": "py"},
+        ),
+        (
+            'gpu1 | {"log":"NVRM: Xid (PCI:0000:01:00): 43, pid=7, name=py\\n","stream":"stdout"}',
+            {"text": "pid=7, name=py", "process_name": "py", "pid": 7},
+        ),
+        (
             "<3>1 2026-11-29T08:00:00.5+01:00 gpu1 kernel - - - NVRM: Xid (PCI:0000:01:00): 109, name=a.exe, error",
             {"time": "2026-11-29T08:00:00.500000+01:00", "pid": None, "process_name": "a.exe"},
         ),
