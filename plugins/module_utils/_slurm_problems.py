@@ -59,7 +59,8 @@ _REASONS = (
     ),
 )
 # Nodes that are away on purpose.
-_AWAY = frozenset({"CLOUD", "POWERED_DOWN", "POWERING_DOWN", "POWERING_UP", "DYNAMIC_FUTURE"})
+_POWER = frozenset({"POWERED_DOWN", "POWERING_DOWN", "POWERING_UP"})
+_AWAY = _POWER | {"CLOUD", "DYNAMIC_FUTURE"}
 _RELEASE = re.compile(r"([0-9]+)\.([0-9]+)")
 
 
@@ -167,7 +168,14 @@ def _of_node(node: Node) -> SlurmProblem | None:
             f"{' down' if node.state == 'DOWN' else ''}; it gets no new jobs.",
             f"Let the play that did it resume it, or run slurm_node with state: resumed for {name}.",
         )
-    if "NOT_RESPONDING" in flags:
+    if "REBOOT_ISSUED" in flags:
+        return problem(
+            INFO,
+            "node_rebooting",
+            f"{name} reboots, as {node.reason_user or 'somebody'} asked for.",
+            f"Nothing, unless it stays so (sinfo -n {name}).",
+        )
+    if "NOT_RESPONDING" in flags and (node.state == "DOWN" or not flags & _POWER):
         return problem(
             CRITICAL if node.state == "DOWN" else WARNING,
             "node_not_responding",
