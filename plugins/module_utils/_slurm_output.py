@@ -33,11 +33,13 @@ _CPUS = re.compile(r"([0-9]{1,12})/([0-9]{1,12})/([0-9]{1,12})/([0-9]{1,12})\Z")
 # Without a number it may as well be a partition's name.
 _GRES = re.compile(r"(?:gres[/:])?(?:gpu|mps|shard):|gres[/:](?:gpu|mps|shard)\Z")
 _HOSTS = re.compile(r"[A-Za-z](?:[A-Za-z0-9_.-]|\[[0-9,-]+\]|,(?=[A-Za-z]))*\Z")
+# Words of sinfo, but for those that stand in reasons too (failed, error).
 _NODE_STATES = frozenset(
     [
         "alloc",
         "allocated",
         "block",
+        "boot",
         "blocked",
         "comp",
         "completing",
@@ -46,10 +48,7 @@ _NODE_STATES = frozenset(
         "drained",
         "draining",
         "drng",
-        "err",
-        "error",
         "fail",
-        "failed",
         "failg",
         "failing",
         "futr",
@@ -60,6 +59,7 @@ _NODE_STATES = frozenset(
         "maint",
         "mix",
         "mixed",
+        "no_respond",
         "npc",
         "perfctrs",
         "planned",
@@ -70,6 +70,7 @@ _NODE_STATES = frozenset(
         "powered_down",
         "powering_down",
         "powering_up",
+        "reboot",
         "reboot_issued",
         "reboot_requested",
         "reserved",
@@ -171,9 +172,9 @@ def _row(words: list[str]) -> Row:
         elif _HOSTS.match(word) and any(character.isdigit() for character in word):
             hosts.append(word)
     if states:
-        # A partition may be named like a state, but stands in front; a user or a time may be unknown.
+        # Partitions and jobs may be named like a state, but stand in front; a user or a time may be unknown.
         told = [one for one in states if one[1].base != "UNKNOWN"] or states
-        state = next((state for place, state in told if place > 0), told[0][1])
+        state = told[-1][1] if is_job else next((state for place, state in told if place > 0), told[0][1])
         row = replace(row, state=state.base, flags=state.flags)
     if hosts and not words[-1].startswith("("):  # where a job has no nodes, squeue says why
         # A partition may have a name like a host's, but stands in front.

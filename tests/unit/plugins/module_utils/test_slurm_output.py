@@ -445,6 +445,9 @@ def test_reads_tables_of_all_sorts(output: str, words: list[str], fields: dict[s
         ("idle", {"state": "IDLE"}),
         ("139 gpu run1 user1 PD 0:00 1 (Dependency)", {"state": "PENDING", "nodes": None, "gres": []}),
         ("42_[7-8%1] gpu x ann CG 9:00 1 n1", {"state": "COMPLETING", "flags": [], "nodes": "n1"}),
+        ("43 gpu F ann R 9:00 1 n1", {"state": "RUNNING"}),
+        ("Prolog error root 2026-11-30T08:00:00 n[1-2]", {"state": None, "flags": [], "nodes": "n[1-2]"}),
+        ("p up 1:00 1 boot^ n1", {"state": None, "flags": ["REBOOT_ISSUED"]}),
         ("77+0 gpu x ann R 9:00 1 n1", {"state": "RUNNING", "nodes": "n1"}),
     ],
 )
