@@ -49,8 +49,10 @@ _FREE = frozenset(
     {"OS", "Reason", "Comment", "Extra", "JobName", "Name", "Command", "WorkDir", "StdErr", "StdIn", "StdOut"}
     | {"AdminComment", "SystemComment"}
 )
-_REASON_BY = re.compile(r"(?P<words>.*?)\s*\[(?P<user>[^\s@\[\]]+)@(?P<time>[^\s\[\]]+)\]\s*\Z", re.DOTALL)
-_REASON_ON_LINE = re.compile(r"\sReason=(?P<reason>.*?\[[^\s@\[\]]+@[0-9T:-]+\])(?=\s|\Z)")
+# The name of a user of a directory may hold blanks and an "@", but ends before the next key.
+_USER_ID = "UserId"
+_REASON_BY = re.compile(r"(?P<words>.*?)\s*\[(?P<user>[^\[\]]+)@(?P<time>[^\s@\[\]]+)\]\s*\Z", re.DOTALL)
+_REASON_ON_LINE = re.compile(r"\sReason=(?P<reason>.*?\[[^\[\]]+@[0-9T:-]+\])(?=\s|\Z)")
 _CONTROLLER = re.compile(
     r"^Slurmctld\((?P<mode>[^()\s]+)\) (?:at (?P<name>\S+) )?(?:is|are) (?P<state>\S+)", re.MULTILINE
 )
@@ -120,7 +122,7 @@ def _values(record: str, free: frozenset[str] = _FREE) -> dict[str, str]:
                 values.setdefault(name, line[key.end() :].strip())
                 break
             value = line[key.end() : end].strip()
-            values.setdefault(name, value if name in free else value.split(" ", 1)[0])
+            values.setdefault(name, value if name in free or name == _USER_ID else value.split(" ", 1)[0])
         if len(lines) == 1 and "Reason" in free:
             reason = _REASON_ON_LINE.search(line)
             if reason:
@@ -246,7 +248,7 @@ def _jobs(record: str) -> Iterator[Job]:
     number_of_job = integer(get("JobId"))
     if number_of_job is None:
         return
-    user = _USER.match(get("UserId") or "")
+    user = _USER.match(get(_USER_ID) or "")
     allocations = [
         Allocation(_names(nodes), parse_gres(gres), text(cpus), integer(memory))
         for nodes, cpus, memory, gres in _ALLOCATION.findall(record)

@@ -61,8 +61,11 @@ _FATALITY = re.compile(r"^(Non-?fatal|Fatal)\b", re.IGNORECASE)
 _SWITCH_DETAIL = re.compile(r"^(?:Severity (?P<severity>\d{1,2}) Engine instance (?P<instance>\d{1,3})|Data \{)")
 _UUID = re.compile(r"GPU at (?:PCI:)?(?P<pci>[0-9A-Fa-f:.]+): (?P<uuid>GPU-[0-9A-Fa-f-]{8,40})")
 _FM_LINE = re.compile(r"\[(?P<level>CRITICAL|FATAL|ERROR)\] \[tid \d+\] (?P<text>.*)")
-_FM_SYSLOG = re.compile(r"\bnv-fabricmanager(?:\[\d+\])?: (?P<text>.*)")
-_FM_ERROR = re.compile(r"\b(?:errors?|failed|failure|fatal|don't match|doesn't match)\b", re.IGNORECASE)
+# The script that starts it passes on what it prints, and then says in quotation marks which command failed.
+_FM_SYSLOG = re.compile(r"\b(?:nv-fabricmanager|nvidia-fabricmanager-start\.sh)(?:\[\d+\])?: (?P<text>[^\"].*)")
+_FM_ERROR = re.compile(
+    r"\b(?:errors?|failed|failure|fatal|invalid value|abort(?:ed|ing)|don't match|doesn't match)\b", re.IGNORECASE
+)
 _FM_SWITCH = re.compile(
     r"detected NVSwitch (?P<fatal>non-fatal|fatal) error (?P<code>\d{1,6})\b(?:.*?pci bus id (?P<pci>[0-9A-Fa-f:.]+))?"
     r"(?:.*?physical id (?P<number>\d{1,3}))?(?:.*?port (?P<port>\d{1,3}))?",
@@ -172,7 +175,7 @@ def parse_kernel_log(lines: Sequence[str], clock: Clock | None = None) -> Kernel
             found = _numbered(line, number, state)
         if found is None and _LOST_WORDS in line:
             found = _lost(lines, number, state)
-        if found is None and ("[tid " in line or "nv-fabricmanager" in line):
+        if found is None and ("[tid " in line or "fabricmanager" in line):
             found = _fabric_manager(line, state.times)
         if found is not None:
             events.append(found)

@@ -533,7 +533,8 @@ _FABRIC_MANAGER = (
         "NO_NVSWITCH",
         "The driver shows no NVSwitch, so that the fabric manager has nothing to do.",
         SUPPORT,
-        "Stop the service on a machine without NVSwitches; on one that has them, see whether lspci lists them.",
+        "Stop the service on a machine without NVSwitches; on one that has them, see whether lspci lists them, and "
+        "from Blackwell on whether the NVLink subnet manager (nvlsm) is installed.",
     ),
     (
         r"(?:access|trunk) (?:nv)?link (?:connection )?(?:failure|failed)|nvlink (?:failure|training|init)",

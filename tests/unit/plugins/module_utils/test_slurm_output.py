@@ -323,6 +323,19 @@ def test_a_node_is_the_same_whatever_form_it_comes_in(name: str) -> None:
     assert (off.boot_epoch_seconds, off.slurmd_start_epoch_seconds, off.architecture) == (None, None, None)
 
 
+def test_names_of_users_of_a_directory_may_hold_blanks_and_an_at() -> None:
+    found = read(
+        "NodeName=gpu1 State=IDLE+DRAIN\n   Reason=bad fan [jane doe@corp.example.com@2026-11-05T13:55:26]\n\n"
+        "NodeName=gpu2 State=IDLE+DRAIN Reason=bad fan [jane@corp.example.com@2026-11-05T13:55:26] Comment=new\n\n"
+        "JobId=7 JobName=train\n   UserId=CORP\\jane doe(10007) GroupId=domain users(10513) MCS_label=N/A\n"
+    )
+    assert [(node.reason, node.reason_user) for node in found.nodes] == [
+        ("bad fan", "jane doe@corp.example.com"),
+        ("bad fan", "jane@corp.example.com"),
+    ]
+    assert [(job.user, job.user_id) for job in found.jobs] == [("CORP\\jane doe", 10007)]
+
+
 @pytest.mark.parametrize("name", ["jobs-24.11.json", "jobs-22.05.json", "jobs-22.05.txt"])
 def test_a_job_is_the_same_whatever_form_it_comes_in(name: str) -> None:
     job = read(fixture(f"slurm/{name}")).jobs[0]

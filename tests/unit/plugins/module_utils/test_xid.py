@@ -332,6 +332,15 @@ def test_tells_details_from_errors_of_an_nvswitch() -> None:
             {"kind": "fabric_manager", "action": "update the driver", "time": "2026-11-05T13:55:26+00:00"},
         ),
         (
+            "Nov 05 13:55:26 node1 nvidia-fabricmanager-start.sh[4756]: request to query the NVSwitches "
+            "failed with error:WARNING Nothing to do [NV_WARN_NOTHING_TO_DO]",
+            {"kind": "fabric_manager", "code": None, "time": "2026-11-05T13:55:26+00:00"},
+        ),
+        (
+            "nv-fabricmanager[1]: config file item: FABRIC_MODE has an invalid value",
+            {"kind": "fabric_manager", "code": None},
+        ),
+        (
             "[Jul 09 2024 18:14:07] [CRITICAL] [tid 1] something nobody heard of",
             {"kind": "fabric_manager", "name": "unknown", "code": None, "action": "contact support"},
         ),
@@ -350,6 +359,8 @@ def test_reads_each_form(line: str, expected: dict[str, Any]) -> None:
         "usb 1-1: new device",
         "NVRM: Xid (PCI:0000:01:00): junk",
         "nv-fabricmanager[1]: Successfully configured all the available NVSwitches",
+        "nvidia-fabricmanager-start.sh[1]: Detected Pre-NVL5 system",
+        'nvidia-fabricmanager-start.sh[1]: "/usr/bin/nv-fabricmanager -c fabricmanager.cfg" failed! Exit code: 1',
         "[Feb 25 2025 13:59:45] [INFO] [tid 1803] multicast group 0 is freed.",
         "",
     ],
