@@ -29,10 +29,10 @@ _SHOWN_GID = re.compile(
     r"^(?P<hca>\S{1,64})\s+(?P<port>\d{1,3})\s+(?P<index>\d{1,5})\s+(?P<gid>[0-9A-Fa-f:]{7,39})"
     r"(?:\s+(?P<ipv4>\d{1,3}(?:\.\d{1,3}){3}))?\s+v(?P<version>[12])(?:\s+(?P<netdev>\S+))?\s*$"
 )
-# With -v the address, the board, the firmware and the port's state are named too.
+# With -v the address, the board, the firmware and the port's state are named too. Many align it with `column -t`.
 _NETDEV = re.compile(
-    r"^(?:[0-9A-Fa-f:.]{7,16} )?(?P<hca>\S{1,64}) (?:\((?P<type>MT\d+) .{0,200}? fw (?P<firmware>\S+) )?port "
-    r"(?P<port>\d{1,3}) (?:\((?P<state>\w+)\s*\) )?==> (?P<netdev>\S+) \((?P<link>\w+)\)"
+    r"^(?:[0-9A-Fa-f:.]{7,16} +)?(?P<hca>\S{1,64}) +(?:\((?P<type>MT\d+) .{0,200}? fw +(?P<firmware>\S+) +)?port +"
+    r"(?P<port>\d{1,3}) +(?:\((?P<state>\w+)\s*\) +)?==> +(?P<netdev>\S+) +\((?P<link>\w+)\)"
 )
 _RDMA = re.compile(
     r"^(?:\d+/\d+: |link )(?P<hca>[^/\s]{1,64})/(?P<port>\d{1,3}):? "
@@ -247,6 +247,13 @@ def _of_gids(lines: list[str]) -> Iterator[IbPort]:
     yield from ports.values()
 
 
+def _by_interface(name: str, link: str) -> str | None:
+    """Return the port's state as its network interface shows it; that of IPoIB may be down while the port is up."""
+    if link == "Up":
+        return "ACTIVE"
+    return None if name.startswith("ib") else "DOWN"
+
+
 def _of_netdevs(lines: list[str]) -> Iterator[IbPort]:
     ports: dict[tuple[str, int], IbPort] = {}
     for line in lines:
@@ -257,7 +264,7 @@ def _of_netdevs(lines: list[str]) -> Iterator[IbPort]:
             ports[key] = replace(
                 port,
                 netdev=match["netdev"],
-                state=_state(match["state"] or "") or port.state or ("ACTIVE" if match["link"] == "Up" else "DOWN"),
+                state=_state(match["state"] or "") or port.state or _by_interface(match["netdev"], match["link"]),
                 hca_type=match["type"] or port.hca_type,
                 firmware_version=match["firmware"] or port.firmware_version,
             )

@@ -23,7 +23,8 @@ _GPU_AND_PLACE = re.compile(
     r"\[(?P<gpu>-?\d{1,4})\] (?:(?P<file>[\w./-]+):(?P<line>\d{1,6}) (?:\((?P<function>\w+)\) )?)?$"
 )
 _PLACE = re.compile(r"(?:^|\s)(?P<file>[\w./-]+\.\w+):(?P<line>\d{1,6}) (?:\((?P<function>\w+)\) )?$")
-_WRITER = re.compile(r"(?P<host>\w[\w.-]*):(?P<pid>\d{1,10})(?::\d{1,10})?$")
+# Two numbers alone are a process and its thread, of a line whose beginning is lost.
+_WRITER = re.compile(r"(?!\d+:\d+$)(?P<host>\w[\w.-]*):(?P<pid>\d{1,10})(?::\d{1,10})?$")
 _VERSION = re.compile(r"NCCL version (?P<version>\d{1,3}(?:\.\d{1,3}){1,3})(?:\+cuda(?P<cuda>\d{1,3}\.\d{1,3}))?")
 _DRIVER = re.compile(r"^cudaDriverVersion (\d{4,6})")
 _ADDRESS = re.compile(r"(?:\[\d{1,4}\])?(?P<name>[A-Za-z][\w.@-]*):(?P<address>[0-9A-Fa-f][0-9A-Fa-f.:%\w]*)<\d+>")
@@ -74,10 +75,16 @@ _KINDS = (
     ("ib_connection", re.compile(r"ibv_(?:modify_qp|reg_mr|create_qp|open_device)\w* failed|Call to ibv_\w+ failed")),
     (
         "remote_process_gone",
-        re.compile(r"ncclRemoteError|Connection closed by|remote process exited|Connection refused"),
+        re.compile(
+            r"ncclRemoteError|Connection closed by|remote process exited|Connection re(?:fused|set)|Broken pipe"
+        ),
+    ),
+    (
+        "peer_unreachable",
+        re.compile(r"No route to host|(?:Network|Host) is unreachable|Software caused connection abort"),
     ),
     ("timeout", re.compile(r"timed? ?out", re.IGNORECASE)),
-    ("cuda_failure", re.compile(r"Cuda failure|ncclUnhandledCudaError|unhandled cuda error", re.IGNORECASE)),
+    ("cuda_failure", re.compile(r"Cuda failure|Cuda error|ncclUnhandledCudaError", re.IGNORECASE)),
     ("invalid_usage", re.compile(r"ncclInvalid(?:Usage|Argument)|invalid (?:usage|argument)", re.IGNORECASE)),
     (
         "system_error",

@@ -182,6 +182,8 @@ Link layer: InfiniBand
 NETDEVS = """0000:02:00.0 mlx5_0 (MT4115 - X) ConnectX-4, EDR (and 100GbE) fw 12.23.1020 port 1 (ACTIVE) ==> ib0 (Up)
 0000:02:00.5 mlx5_2 (MT4116 - NA)  fw 12.23.1020 port 1 (DOWN  ) ==> ib2 (Down)
 mlx5_3 port 1 ==> ib3 (Up) (o2ib)
+mlx5_4   port  1  ==>  ibp26s0   (Down)  # first rail
+mlx5_10  port  1  ==>  ens7f0np0 (Down)
 """
 OTHER_VENDORS = """hca_id:\tbnxt_re_bond0
 \tvendor_id:\t\t\t0x14e4
@@ -216,6 +218,8 @@ def test_reads_interfaces_with_boards_and_states() -> None:
         IbPort("mlx5_0", 1, state="ACTIVE", hca_type="MT4115", firmware_version="12.23.1020", netdev="ib0"),
         IbPort("mlx5_2", 1, state="DOWN", hca_type="MT4116", firmware_version="12.23.1020", netdev="ib2"),
         IbPort("mlx5_3", 1, state="ACTIVE", netdev="ib3"),
+        IbPort("mlx5_4", 1, netdev="ibp26s0"),
+        IbPort("mlx5_10", 1, state="DOWN", netdev="ens7f0np0"),
     ]
 
 

@@ -263,6 +263,15 @@ def test_reads_old_releases_and_plugins() -> None:
             None,
         ),
         ("n1:10:11 [0] net.cc:5 NCCL WARN NET/IB : No IP interface found.", "no_socket_interface", None, None),
+        ("n1:10:11 [0] socket.cc:5 NCCL WARN Call to recv failed : Broken pipe", "remote_process_gone", None, None),
+        ("n1:10:11 [0] socket.cc:5 NCCL WARN Connect failed : No route to host", "peer_unreachable", None, None),
+        (
+            "n1:10:11 [0] nvls.cc:5 NCCL WARN Failed to bind Multicast memory of size 2097152 : CUDA error 401 'state'",
+            "cuda_failure",
+            None,
+            None,
+        ),
+        ("10:11 [0] ibvwrap.cc:63 NCCL WARN Cuda failure 'no host'", "cuda_failure", None, ("ibvwrap.cc", 63, None)),
     ],
 )
 def test_reads_warnings_of_newer_releases(
