@@ -88,6 +88,8 @@ _KMSG = re.compile(r"^\s*(?:<\d{1,3}>)?\d{1,3},\d+,(\d{1,17}),[^;]*;")
 _EPOCH = re.compile(r"^\s*(\d{9,10}\.\d{3,6}) ")
 # journalctl, Docker and Kubernetes, and what log shippers make of them.
 _JSON_TIMES = ("__REALTIME_TIMESTAMP", "time", "timestamp", "@timestamp", "ts")
+# An epoch of ten digits; what is more counts smaller units.
+_LAST_SECOND = 9_999_999_999
 _JSON_MESSAGES = ("MESSAGE", "log", "message", "msg")
 _OLD_ADDRESS = re.compile(r"^00([0-9a-f]{2}):([0-9a-f]{2})$")
 
@@ -259,15 +261,25 @@ def _message(line: str) -> str:
         record = None
     if record:
         words = {key: value for key, value in record.items() if isinstance(value, str)}
-        when = next((words[key] for key in _JSON_TIMES if key in words), "")
-        if when.isdigit():  # microseconds
-            when = f"{when[:-6]}.{when[-6:]}"
-        message = next((words[key] for key in _JSON_MESSAGES if key in words), line)
-        return f"{when} {message}"
+        when = next((_json_time(record[key]) for key in _JSON_TIMES if key in record), "")
+        texts = [words[key] for key in _JSON_MESSAGES if key in words]
+        message = next((text for text in (*texts, *words.values()) if _EVENT.search(text)), (*texts, line)[0])
+        # The kernel's own time is nearer than that of a program that passed the line on.
+        return message if _ISO.search(message[:60]) else f"{when} {message}"
     before, driver, message = line.partition("NVRM: ")
     if before.count('"') % 2:
         message = message.partition('"')[0].removesuffix("\\n")
     return before + driver + message
+
+
+def _json_time(value: object) -> str:
+    """Return a time of a JSON record as a log would print it; a number is seconds, or smaller units."""
+    try:
+        number = float(str(value))
+    except ValueError:
+        return str(value)
+    units = (unit for unit in (1, 1e3, 1e6, 1e9) if number / unit <= _LAST_SECOND)
+    return f"{number / next(units, 1):.6f}"
 
 
 def _sxid(code: int, text: str, earlier: dict[int, Meaning]) -> tuple[Meaning, int | None, bool]:

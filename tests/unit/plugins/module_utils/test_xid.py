@@ -247,6 +247,15 @@ def test_tells_details_from_errors_of_an_nvswitch() -> None:
             {"time": "2024-11-30T12:00:00.123456+00:00", "text": ""},
         ),
         ('{"log":"NVRM: Xid (PCI:0000:01:00): 31, name=x', {"code": 31, "time": None}),
+        ('{"ts":1732968000.25,"msg":"NVRM: Xid (PCI:0000:01:00): 31"}', {"time": "2024-11-30T12:00:00.250000+00:00"}),
+        ('{"time":1732968000250,"msg":"NVRM: Xid (PCI:0000:01:00): 31"}', {"time": "2024-11-30T12:00:00.250000+00:00"}),
+        ('{"time":null,"msg":"NVRM: Xid (PCI:0000:01:00): 31"}', {"code": 31, "time": None}),
+        ('{"time":Infinity,"msg":"NVRM: Xid (PCI:0000:01:00): 31"}', {"code": 31, "time": None}),
+        (
+            '{"ts":"2025-01-28T06:47:16Z","msg":"known sxid","line":"kern  :err   : 2025-01-25T10:34:54,859532+00:00 '
+            'nvidia-nvswitch1: SXid (PCI:0000:84:00.0): 12028, Non-fatal, Link 3"}',
+            {"code": 12028, "time": "2025-01-25T10:34:54.859532+00:00", "text": "Non-fatal, Link 3"},
+        ),
         (
             'time="2026-11-29T08:00:00Z" msg="[ 12.5] NVRM: Xid (PCI:0000:01:00): 43, pid=7, name=py" node=a',
             {"time": "2026-11-29T08:00:00+00:00", "monotonic_seconds": 12.5, "process_name": "py"},
