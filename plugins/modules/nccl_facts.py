@@ -308,7 +308,9 @@ ansible_facts:
                   description: Whether NCCL takes this one; false where a source of higher rank sets the same variable.
                   type: bool
         recommended:
-          description: The fewest variables that this machine needs; none where NCCL chooses right by itself.
+          description:
+            - The fewest variables that this machine needs; none where NCCL chooses right by itself.
+            - E(NCCL_IB_TC) and E(NCCL_IB_SL) are never among them, since the switches decide which class loses nothing.
           type: list
           elements: dict
           contains:
