@@ -29,6 +29,7 @@ _SHOWN_GID = re.compile(
     r"^(?P<hca>\S{1,64})\s+(?P<port>\d{1,3})\s+(?P<index>\d{1,5})\s+(?P<gid>[0-9A-Fa-f:]{7,39})"
     r"(?:\s+(?P<ipv4>\d{1,3}(?:\.\d{1,3}){3}))?\s+v(?P<version>[12])(?:\s+(?P<netdev>\S+))?\s*$"
 )
+_NO_GIDS = re.compile(r"^n_gids_found=0\b", re.MULTILINE)
 # With -v the address, the board, the firmware and the port's state are named too. Many align it with `column -t`.
 _NETDEV = re.compile(
     r"^(?:[0-9A-Fa-f:.]{7,16} +)?(?P<hca>\S{1,64}) +(?:\((?P<type>MT\d+) .{0,200}? fw +(?P<firmware>\S+) +)?port +"
@@ -110,8 +111,11 @@ def parse_devinfo(output: str) -> list[IbPort]:
 
 
 def parse_gids(output: str) -> list[IbPort]:
-    """Read `show_gids`: the ports with their addresses, nothing else is known of them."""
-    return _parsed(output, "show_gids", _of_gids)
+    """Read `show_gids`: the ports with their addresses, nothing else is known of them.
+
+    A container without an interface on the fabric has none.
+    """
+    return [] if _NO_GIDS.search(output) else _parsed(output, "show_gids", _of_gids)
 
 
 def parse_netdevs(output: str) -> list[IbPort]:

@@ -3,7 +3,7 @@
 # PRIVATE to this collection: no promise is made to other code.
 """Any output of Slurm's commands: JSON, scontrol's records, the configuration, tables of sinfo and squeue.
 
-The columns of a table are what its caller asked for, so that they are known by their looks alone.
+The columns of a table are what its caller asked for, often without a header, so that they are known by their looks.
 Sources: sinfo(1), squeue(1), sdiag(1), and captures of Slurm 20.11 to 25.11.
 """
 
@@ -24,6 +24,7 @@ from ansible_collections.trainyard.cluster.plugins.module_utils._slurm_values im
     State,
     parse_gres,
     parse_state,
+    tres_gpus,
 )
 
 _JSON = re.compile(r"^[ \t]*(?:\{\s*(?:[\"}]|\Z)|\[\s*[{\]])", re.MULTILINE)
@@ -33,6 +34,7 @@ _CPUS = re.compile(r"([0-9]{1,12})/([0-9]{1,12})/([0-9]{1,12})/([0-9]{1,12})\Z")
 # Without a number it may as well be a partition's name.
 _GRES = re.compile(r"(?:gres[/:])?(?:gpu|mps|shard):|gres[/:](?:gpu|mps|shard)\Z")
 _HOSTS = re.compile(r"[A-Za-z](?:[A-Za-z0-9_.-]|\[[0-9,-]+\]|,(?=[A-Za-z]))*\Z")
+_NODELIST = "NODELIST"
 # Words of sinfo, but for those that stand in reasons too (failed, error).
 _NODE_STATES = frozenset(
     [
@@ -139,9 +141,17 @@ def read(output: str) -> Output:
 
 def parse_table(output: str) -> list[Row]:
     """Return the lines, if a column is known in at least one of them, `|` stands between columns, or `=` in them."""
-    rows = [_row(words) for words in map(_words, output.splitlines()) if words]
+    lines = [words for words in map(_words, output.splitlines()) if words]
+    header = next((words for words in lines if _NODELIST in words), None)
+    rows = [_with_nodes(_row(words), header) if header else _row(words) for words in lines]
     known = "|" in output or _PAIR.search(output) or any(row != Row(row.words) for row in rows)
     return rows if known else []
+
+
+def _with_nodes(row: Row, header: list[str]) -> Row:
+    """Return the row with what stands below the header's NODELIST, where a name may be one without a digit."""
+    host = row.words[header.index(_NODELIST)] if len(row.words) == len(header) else ""
+    return replace(row, nodes=host) if row.nodes is None and host != _NODELIST and _HOSTS.match(host) else row
 
 
 def _words(line: str) -> list[str]:
@@ -169,6 +179,8 @@ def _row(words: list[str]) -> Row:
             states.append((place, parse_state(word)))
         elif _GRES.match(word):
             row = replace(row, gres=[*row.gres, parse_gres(word)])
+        elif "gres/gpu" in word and "=" in word:
+            row = replace(row, gpus=tres_gpus(word))
         elif _HOSTS.match(word) and any(character.isdigit() for character in word):
             hosts.append(word)
     if states:

@@ -202,7 +202,8 @@ class Controller:
 class Row:
     """A line of a table of sinfo, squeue or sdiag, by what its columns look like. Not told is None.
 
-    cpus_*: of sinfo's column allocated/idle/other/total. nodes: as Slurm writes it. words: the line's columns.
+    cpus_*: of sinfo's column allocated/idle/other/total. gpus: of a TRES list. nodes: as Slurm writes it. words: the
+    line's columns.
     """
 
     words: list[str]
@@ -210,6 +211,7 @@ class Row:
     state: str | None = None
     flags: list[str] = field(default_factory=list)
     gres: list[list[Gres]] = field(default_factory=list)
+    gpus: int | None = None
     cpus_allocated: int | None = None
     cpus_idle: int | None = None
     cpus_other: int | None = None

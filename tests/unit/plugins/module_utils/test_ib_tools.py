@@ -223,6 +223,10 @@ def test_reads_interfaces_with_boards_and_states() -> None:
     ]
 
 
+def test_a_container_may_see_no_address() -> None:
+    assert parse_gids("DEV\tPORT\tINDEX\tGID\t\tIPv4\t\tVER\tDEV\n---\t----\t-----\t---\nn_gids_found=0\n") == []
+
+
 def test_names_chips_of_mellanox_alone() -> None:
     other, bluefield = parse_devinfo(OTHER_VENDORS)
     assert (other.hca_type, other.state, other.physical_state) == (None, "DOWN", "PortConfigurationTraining")

@@ -462,11 +462,17 @@ def test_reads_tables_of_all_sorts(output: str, words: list[str], fields: dict[s
         ("Prolog error root 2026-11-30T08:00:00 n[1-2]", {"state": None, "flags": [], "nodes": "n[1-2]"}),
         ("p up 1:00 1 boot^ n1", {"state": None, "flags": ["REBOOT_ISSUED"]}),
         ("77+0 gpu x ann R 9:00 1 n1", {"state": "RUNNING", "nodes": "n1"}),
+        ("77|cpu=10,mem=100G,gres/gpu=2,gres/gpu:a100=2|ann", {"gpus": 2, "gres": []}),
     ],
 )
 def test_tells_columns_apart_that_look_alike(line: str, expected: dict[str, Any]) -> None:
     found = asdict(read(line).rows[0])
     assert {field: found[field] for field in expected} == expected
+
+
+def test_finds_hosts_without_a_digit_below_their_header() -> None:
+    rows = read("GRES_USED NODELIST\ngpu:a100:1(IDX:0) rembrandt\ngpu:a100:0 n/a\n").rows
+    assert [row.nodes for row in rows] == [None, "rembrandt", None]
 
 
 def test_reads_statistics() -> None:
