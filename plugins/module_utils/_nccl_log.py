@@ -25,7 +25,10 @@ _GPU_AND_PLACE = re.compile(
 _PLACE = re.compile(r"(?:^|\s)(?P<file>[\w./-]+\.\w+):(?P<line>\d{1,6}) (?:\((?P<function>\w+)\) )?$")
 # Two numbers alone are a process and its thread, of a line whose beginning is lost.
 _WRITER = re.compile(r"(?!\d+:\d+$)(?P<host>\w[\w.-]*):(?P<pid>\d{1,10})(?::\d{1,10})?$")
-_VERSION = re.compile(r"NCCL version (?P<version>\d{1,3}(?:\.\d{1,3}){1,3})(?:\+cuda(?P<cuda>\d{1,3}\.\d{1,3}))?")
+# vLLM writes it as pip does.
+_VERSION = re.compile(
+    r"(?:NCCL version |\bnccl==)(?P<version>\d{1,3}(?:\.\d{1,3}){1,3})(?:\+cuda(?P<cuda>\d{1,3}\.\d{1,3}))?"
+)
 _DRIVER = re.compile(r"^cudaDriverVersion (\d{4,6})")
 _ADDRESS = re.compile(r"(?:\[\d{1,4}\])?(?P<name>[A-Za-z][\w.@-]*):(?P<address>[0-9A-Fa-f][0-9A-Fa-f.:%\w]*)<\d+>")
 _HCA = re.compile(r"\[\d{1,4}\]\s?(?P<name>[A-Za-z][\w.+@-]*?):(?P<port>\d{1,3})/(?P<layer>IB|RoCE)\b")

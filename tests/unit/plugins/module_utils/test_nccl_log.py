@@ -283,6 +283,16 @@ def test_reads_warnings_of_newer_releases(
         assert (message.file, message.line, message.function) == place
 
 
+def test_reads_the_version_that_vllm_names() -> None:
+    log = parse_nccl_log(
+        [
+            "(Worker pid=7) INFO 01-29 07:44:27 pynccl.py:69] vLLM is using nccl==2.21.5",
+            "Requirement already satisfied: nvidia-nccl-cu12==2.26.2",
+        ]
+    )
+    assert log.versions == ["2.21.5"]
+
+
 def test_reads_ranks_of_newer_releases() -> None:
     log = parse_nccl_log(
         [
