@@ -17,6 +17,7 @@ from ansible_collections.trainyard.cluster.plugins.module_utils._gpu_values impo
 
 _NUMBERED = re.compile(r"^\s*[0-9]+:\s*(.+?)\s*$")
 _RATE = re.compile(r"^([0-9]{1,6}(?:\.[0-9]{1,3})?) Gb/sec")
+_FORCED_CLASS = re.compile(r"^Global tclass=(\d{1,3})$", re.MULTILINE)
 _EMPTY_GID = re.compile(r"^[0:]*$")
 _LINK_LOCAL_ALONE = re.compile(r"^fe80:[0:]*$")
 
@@ -37,6 +38,9 @@ class HcaPort:
 
     state: DOWN, INIT, ARMED, ACTIVE. physical_state: LinkUp, Polling, Disabled. link_layer: InfiniBand or Ethernet.
     pci_path: the way to it from the root of the bus, "pci0000:16/0000:16:01.0/0000:17:00.0".
+    traffic_class_forced: of every packet, whatever programs ask for (NVIDIA's drivers).
+    traffic_class_rdma_cm: of programs that connect by the RDMA connection manager and ask for none; NCCL doesn't
+    connect by it. Both 0 to 255, of RoCE alone.
     """
 
     name: str
@@ -54,6 +58,8 @@ class HcaPort:
     pci_bus_id: str | None
     pci_path: str | None
     numa_node: int | None
+    traffic_class_forced: int | None
+    traffic_class_rdma_cm: int | None
     errors_symbol: int | None
     errors_link_recovery: int | None
     errors_link_downed: int | None
@@ -74,19 +80,21 @@ def hca_ports(root: str) -> list[HcaPort]:
     for name in sorted(_entries(folder), key=_natural):
         hca = os.path.join(folder, name)
         ports += [
-            _port(hca, name, int(port))
+            _port(root, hca, name, int(port))
             for port in sorted(_entries(os.path.join(hca, "ports")), key=_natural)
             if port.isascii() and port.isdecimal()
         ]
     return ports
 
 
-def _port(hca: str, name: str, number: int) -> HcaPort:
+def _port(root: str, hca: str, name: str, number: int) -> HcaPort:
     port = os.path.join(hca, "ports", str(number))
     link_layer = read_text(os.path.join(port, "link_layer"))
     gids = _gids(port, link_layer)
     device = os.path.join(hca, "device")
     numa = read_text(os.path.join(device, "numa_node"))
+    forced = _FORCED_CLASS.search(read_text(os.path.join(hca, "tc", str(number), "traffic_class")) or "")
+    rdma_cm = os.path.join(root, "sys/kernel/config/rdma_cm", name, "ports", str(number), "default_roce_tos")
     rate = _RATE.match(read_text(os.path.join(port, "rate")) or "")
     interfaces = sorted(_entries(os.path.join(device, "net")))
     netdevs = [gid.netdev for gid in gids if gid.netdev]
@@ -106,6 +114,8 @@ def _port(hca: str, name: str, number: int) -> HcaPort:
         pci_bus_id=pci_bus_id(os.path.basename(os.path.realpath(device))) if os.path.exists(device) else None,
         pci_path=_pci_path(device),
         numa_node=int(numa) if numa is not None and numa.isdecimal() else None,
+        traffic_class_forced=int(forced[1]) if forced else None,
+        traffic_class_rdma_cm=_integer(read_text(rdma_cm)),
         errors_symbol=_counter(port, "counters/symbol_error"),
         errors_link_recovery=_counter(port, "counters/link_error_recovery"),
         errors_link_downed=_counter(port, "counters/link_downed"),

@@ -4,7 +4,8 @@
 """The fewest variables that a machine needs beside NCCL's own choices.
 
 NCCL's choices, from its source (releases 2.18 to 2.30): for sockets every interface that begins with "ib", else every
-one but docker*, lo* and virbr*; all active ports; the GID index by itself since 2.21, before that index 0.
+one but docker*, lo* and virbr*; all active ports; traffic class 0; the GID index by itself since 2.21, before that
+index 0.
 """
 
 from __future__ import annotations
@@ -34,7 +35,12 @@ def recommend(
 ) -> list[Recommendation]:
     """Return what to set. version: of the oldest NCCL in use; interfaces without known addresses give no advice."""
     used = ports_to_use(ports)
-    return [*_sockets(interfaces, default_route), *_ports(ports, used), *_gid_index(used, version)]
+    return [
+        *_sockets(interfaces, default_route),
+        *_ports(ports, used),
+        *_gid_index(used, version),
+        *_traffic_class(used),
+    ]
 
 
 def _sockets(interfaces: Sequence[Interface], default_route: str | None) -> Iterator[Recommendation]:
@@ -94,6 +100,22 @@ def _gid_index(used: Sequence[HcaPort], version: str | None) -> Iterator[Recomme
             "NCCL_IB_GID_INDEX",
             str(index),
             f"NCCL {version} takes GID 0, which is not RoCE v2; every port has its RoCE v2 IPv4 address at {index}.",
+        )
+
+
+def _traffic_class(used: Sequence[HcaPort]) -> Iterator[Recommendation]:
+    """The class that the host gives to what connects by RDMA-CM: NCCL connects otherwise, in class 0."""
+    classes = {port.traffic_class_rdma_cm for port in used}
+    forced = any(port.traffic_class_forced is not None for port in used)
+    if len(classes) != 1 or forced or not used or used[0].link_layer != "Ethernet":
+        return
+    wanted = classes.pop()
+    if wanted:
+        yield Recommendation(
+            "NCCL_IB_TC",
+            str(wanted),
+            f"The host has RDMA-CM send RoCE in traffic class {wanted} (DSCP {wanted >> 2}); NCCL, which doesn't "
+            "connect by RDMA-CM, would send in class 0.",
         )
 
 

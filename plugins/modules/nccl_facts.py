@@ -225,6 +225,14 @@ ansible_facts:
             numa_node:
               description: NUMA node of the slot.
               type: int
+            traffic_class_forced:
+              description: Traffic class that the driver gives every packet, whatever programs ask for; RoCE alone.
+              type: int
+            traffic_class_rdma_cm:
+              description:
+                - Traffic class of programs that connect by the RDMA connection manager and ask for none; RoCE alone.
+                - NCCL doesn't connect by it.
+              type: int
             errors_symbol:
               description: Symbol errors.
               type: int
@@ -310,7 +318,8 @@ ansible_facts:
         recommended:
           description:
             - The fewest variables that this machine needs; none where NCCL chooses right by itself.
-            - E(NCCL_IB_TC) and E(NCCL_IB_SL) are never among them, since the switches decide which class loses nothing.
+            - E(NCCL_IB_TC) is among them where the host gives RDMA-CM a traffic class (C(cma_roce_tos)) and forces none
+              on all packets. What the switches want can't be seen from the host.
           type: list
           elements: dict
           contains:

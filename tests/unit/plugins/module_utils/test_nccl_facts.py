@@ -310,6 +310,37 @@ def test_recommends_a_gid_index_to_old_releases_alone(tmp_path: Path, version: s
     assert [one.value for one in facts.recommended if one.name == "NCCL_IB_GID_INDEX"] == value
 
 
+@pytest.mark.parametrize(
+    ("rdma_cm", "forced", "value"),
+    [
+        (["106", "106"], None, ["106"]),
+        (["0", "0"], None, []),
+        (["106", None], None, []),
+        (["106", "104"], None, []),
+        ([None, None], None, []),
+        (["106", "106"], "Global tclass=106", []),
+        (["106", "106"], "", ["106"]),
+    ],
+)
+def test_recommends_the_traffic_class_that_the_host_gives_rdma_cm(
+    tmp_path: Path, rdma_cm: list[str | None], forced: str | None, value: list[str]
+) -> None:
+    for number, tos in enumerate(rdma_cm):
+        port = hca(tmp_path, f"mlx5_{number}", link_layer="Ethernet")
+        if tos is not None:
+            folder = tmp_path / f"sys/kernel/config/rdma_cm/mlx5_{number}/ports/1"
+            folder.mkdir(parents=True)
+            (folder / "default_roce_tos").write_text(f"{tos}\n")
+        if forced is not None:
+            folder = port.parent.parent / "tc/1"
+            folder.mkdir(parents=True)
+            (folder / "traffic_class").write_text(f"{forced}\n")
+    facts = collect(no_command, Request(str(tmp_path)))
+    assert [one.value for one in facts.recommended if one.name == "NCCL_IB_TC"] == value
+    assert [port.traffic_class_rdma_cm for port in facts.hcas] == [tos and int(tos) for tos in rdma_cm]
+    assert facts.hcas[0].traffic_class_forced == (106 if forced else None)
+
+
 def network(name: str, kind: str = "physical", speed: int = 100000, **more: Any) -> Interface:
     values: dict[str, Any] = {
         "state": "up", "mtu": 1500, "driver": None, "pci_bus_id": None, "numa_node": None, "controller": None,
