@@ -10,7 +10,7 @@ import os
 import re
 from dataclasses import dataclass
 
-from ansible_collections.trainyard.cluster.plugins.module_utils._gpu_command import RunCommand
+from ansible_collections.trainyard.cluster.plugins.module_utils._command import RunCommand
 
 _VERSION = re.compile(r"\b(\d{3,4}\.\d{1,4}(?:\.\d{1,4})?)\b")
 _LIBRARY_DIRECTORIES = (

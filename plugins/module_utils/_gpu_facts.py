@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from ansible_collections.trainyard.cluster.plugins.module_utils._gpu_command import Aside, CommandResult, RunCommand
+from ansible_collections.trainyard.cluster.plugins.module_utils._command import Aside, CommandResult, RunCommand
 from ansible_collections.trainyard.cluster.plugins.module_utils._gpu_driver import (
     Driver,
     PciGpu,

@@ -15,7 +15,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from ansible_collections.trainyard.cluster.plugins.module_utils._gpu_command import CommandResult, RunCommand
+from ansible_collections.trainyard.cluster.plugins.module_utils._command import CommandResult, RunCommand
 from ansible_collections.trainyard.cluster.plugins.module_utils._gpu_no_handle import parse_messages
 from ansible_collections.trainyard.cluster.plugins.module_utils._gpu_settings_mig import (
     PROFILE_NAME,

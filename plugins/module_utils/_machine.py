@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
-from ansible_collections.trainyard.cluster.plugins.module_utils._gpu_command import run_command
+from ansible_collections.trainyard.cluster.plugins.module_utils._command import run_command
 
 _OCTAL = re.compile(r"\\([0-7]{3})")
 _QUIET_FAILURES = 3  # unanswered questions after which the name servers count as dead

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ansible_collections.trainyard.cluster.plugins.module_utils._gpu_command import RunCommand
+from ansible_collections.trainyard.cluster.plugins.module_utils._command import RunCommand
 from ansible_collections.trainyard.cluster.plugins.module_utils._gpu_driver import parse_proc_version, read_text
 from ansible_collections.trainyard.cluster.plugins.module_utils._gpu_problems import INFO, WARNING
 from ansible_collections.trainyard.cluster.plugins.module_utils._gpu_topology import TopologyError, parse_topology

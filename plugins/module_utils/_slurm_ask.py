@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, MutableMapping, Sequence
 
-from ansible_collections.trainyard.cluster.plugins.module_utils._gpu_command import CommandResult, RunCommand
+from ansible_collections.trainyard.cluster.plugins.module_utils._command import CommandResult, RunCommand
 from ansible_collections.trainyard.cluster.plugins.module_utils._slurm_values import SlurmError
 
 _AUTHENTICATION = re.compile(r"authenticat|munge|credential", re.IGNORECASE)

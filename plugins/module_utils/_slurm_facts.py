@@ -9,7 +9,7 @@ import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
-from ansible_collections.trainyard.cluster.plugins.module_utils._gpu_command import RunCommand
+from ansible_collections.trainyard.cluster.plugins.module_utils._command import RunCommand
 from ansible_collections.trainyard.cluster.plugins.module_utils._slurm_ask import ask, is_authentication_failure
 from ansible_collections.trainyard.cluster.plugins.module_utils._slurm_output import read
 from ansible_collections.trainyard.cluster.plugins.module_utils._slurm_problems import (

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from ansible_collections.trainyard.cluster.plugins.module_utils._gpu_command import RunCommand
+from ansible_collections.trainyard.cluster.plugins.module_utils._command import RunCommand
 from ansible_collections.trainyard.cluster.plugins.module_utils._slurm_ask import answer, ask
 from ansible_collections.trainyard.cluster.plugins.module_utils._slurm_hostlist import HostlistError, expand
 from ansible_collections.trainyard.cluster.plugins.module_utils._slurm_output import read

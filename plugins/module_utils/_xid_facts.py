@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 
-from ansible_collections.trainyard.cluster.plugins.module_utils._gpu_command import RunCommand
+from ansible_collections.trainyard.cluster.plugins.module_utils._command import RunCommand
 from ansible_collections.trainyard.cluster.plugins.module_utils._gpu_driver import read_text
 from ansible_collections.trainyard.cluster.plugins.module_utils._gpu_values import pci_bus_id
 from ansible_collections.trainyard.cluster.plugins.module_utils._xid import (

@@ -656,7 +656,7 @@ differences:
 from dataclasses import asdict
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.trainyard.cluster.plugins.module_utils._gpu_command import run_command
+from ansible_collections.trainyard.cluster.plugins.module_utils._command import run_command
 from ansible_collections.trainyard.cluster.plugins.module_utils._gpu_facts import (
     Expected,
     collect,

@@ -230,7 +230,7 @@ import os
 from dataclasses import asdict
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.trainyard.cluster.plugins.module_utils._gpu_command import run_command
+from ansible_collections.trainyard.cluster.plugins.module_utils._command import run_command
 from ansible_collections.trainyard.cluster.plugins.module_utils._gpu_settings import (
     COMPUTE_MODES,
     Machine,

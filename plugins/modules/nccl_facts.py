@@ -410,7 +410,7 @@ ansible_facts:
 from dataclasses import asdict
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.trainyard.cluster.plugins.module_utils._gpu_command import run_command
+from ansible_collections.trainyard.cluster.plugins.module_utils._command import run_command
 from ansible_collections.trainyard.cluster.plugins.module_utils._nccl_facts import Request, collect
 
 

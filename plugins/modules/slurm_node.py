@@ -131,7 +131,7 @@ import os
 from dataclasses import asdict
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.trainyard.cluster.plugins.module_utils._gpu_command import run_command
+from ansible_collections.trainyard.cluster.plugins.module_utils._command import run_command
 from ansible_collections.trainyard.cluster.plugins.module_utils._slurm_ask import forget_preferences
 from ansible_collections.trainyard.cluster.plugins.module_utils._slurm_node import Request, apply, find_request_fault
 from ansible_collections.trainyard.cluster.plugins.module_utils._slurm_values import SlurmError

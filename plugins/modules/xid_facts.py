@@ -265,7 +265,7 @@ from dataclasses import asdict
 from datetime import datetime
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.trainyard.cluster.plugins.module_utils._gpu_command import run_command
+from ansible_collections.trainyard.cluster.plugins.module_utils._command import run_command
 from ansible_collections.trainyard.cluster.plugins.module_utils._xid_facts import (
     SOURCES,
     Request,

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
-from ansible_collections.trainyard.cluster.plugins.module_utils._gpu_command import Aside, CommandResult, run_command
+from ansible_collections.trainyard.cluster.plugins.module_utils._command import Aside, CommandResult, run_command
 from ansible_collections.trainyard.cluster.plugins.module_utils._gpu_driver import parse_proc_version
 from ansible_collections.trainyard.cluster.plugins.module_utils._gpu_facts import (
     Expected,

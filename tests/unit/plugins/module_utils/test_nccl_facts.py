@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.trainyard.cluster.plugins.module_utils._gpu_command import CommandResult, RunCommand
+from ansible_collections.trainyard.cluster.plugins.module_utils._command import CommandResult, RunCommand
 from ansible_collections.trainyard.cluster.plugins.module_utils._nccl_facts import (
     NcclFacts,
     Request,

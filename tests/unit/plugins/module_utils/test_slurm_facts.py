@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from ansible_collections.trainyard.cluster.plugins.module_utils._gpu_command import CommandResult
+from ansible_collections.trainyard.cluster.plugins.module_utils._command import CommandResult
 from ansible_collections.trainyard.cluster.plugins.module_utils._slurm_facts import (
     JOBS,
     NODES,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from ansible_collections.trainyard.cluster.plugins.module_utils._gpu_command import CommandResult
+from ansible_collections.trainyard.cluster.plugins.module_utils._command import CommandResult
 from ansible_collections.trainyard.cluster.plugins.module_utils._slurm_hostlist import HostlistError, expand
 from ansible_collections.trainyard.cluster.plugins.module_utils._slurm_node import (
     Request,

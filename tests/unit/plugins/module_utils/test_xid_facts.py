@@ -7,7 +7,7 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
-from ansible_collections.trainyard.cluster.plugins.module_utils._gpu_command import CommandResult
+from ansible_collections.trainyard.cluster.plugins.module_utils._command import CommandResult
 from ansible_collections.trainyard.cluster.plugins.module_utils._xid_facts import (
     Request,
     XidError,

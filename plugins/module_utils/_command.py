@@ -3,8 +3,8 @@
 # PRIVATE to this collection: no promise is made to other code.
 """Running a command that may hang.
 
-A process stuck in the GPU driver can't be killed, and waiting for it would hang the caller too. After the time limit
-it is told to stop and left alone.
+A process stuck in the GPU driver or on a dead file server can't be killed, and waiting for it would hang the caller,
+too. After the time limit it is told to stop and left alone.
 """
 
 from __future__ import annotations
