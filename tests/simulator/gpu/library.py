@@ -34,7 +34,8 @@ _FLAGS = [
     "-fPIC",
     "-fvisibility=hidden",
 ]
-_NVML = ("state", "values", "system", "device", "settings", "health", "links")
+_MIG = ("mig", "mig_layout", "mig_devices")
+_NVML = ("state", "values", "system", "device", "processes", "settings", "health", "links", *_MIG)
 _CFG = ("state", "cfg")
 
 

@@ -18,6 +18,10 @@ FOLDER = Path(__file__).parent / "profiles"
 _ADDRESS = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 
 
+# Columns as nvml/mig.c describes them.
+_MIG_PROFILE = re.compile(r"\d+g\.\d+gb(\+\w+)?( +\d+){11,}")
+
+
 class ProfileError(SimulatorError):
     """A profile can't be used; the message is a sentence that says what to change."""
 
@@ -40,6 +44,14 @@ def _identifier(value: object) -> bool:
 
 def _numbers(value: object) -> bool:
     return isinstance(value, list) and bool(value) and all(map(_number, value))
+
+
+def _mig_profiles(value: object) -> bool:
+    return (
+        isinstance(value, list)
+        and bool(value)
+        and all(isinstance(one, str) and _MIG_PROFILE.fullmatch(one) for one in value)
+    )
 
 
 def _addresses(value: object) -> bool:
@@ -94,6 +106,7 @@ KEYS: dict[str, tuple[Callable[[object], bool], str]] = {
     "ecc.sram_status": _FLAG,
     "mig.current": _FLAG,
     "mig.resetless": _FLAG,
+    "mig.profiles": (_mig_profiles, 'a list of rows such as "7g.80gb 0 1 7 8 81152 132 8 7 7 1 0"'),
     "nvlink.switches": (_addresses, 'a list of PCI addresses such as "0000:1a:00.0"'),
     "nvlink.switch_device_id": _IDENTIFIER,
     "fabric.state": (_one_of(*_FABRIC), "one of " + ", ".join(_FABRIC)),

@@ -266,6 +266,115 @@ def test_mig_mode_changes_at_once_on_hopper(h100: Bench) -> None:
     assert h100.query("mig.mode.current", 4) == ["Disabled"]
 
 
+def test_what_mig_offers(h100: Bench) -> None:
+    h100.smi("-mig", "1", "-i", "4")
+    rows = re.findall(
+        r"^\|   4  MIG (\S+) +(\d+) +(\d/\d) +([\d.]+) +No +(\d+)", h100.smi("mig", "-lgip", "-i", "4"), re.MULTILINE
+    )
+    assert rows == [
+        ("1g.10gb", "19", "7/7", "9.75", "16"),
+        ("1g.10gb+me", "20", "1/1", "9.75", "16"),
+        ("1g.20gb", "15", "4/4", "19.62", "26"),
+        ("2g.20gb", "14", "3/3", "19.62", "32"),
+        ("3g.40gb", "9", "2/2", "39.50", "60"),
+        ("4g.40gb", "5", "1/1", "39.50", "64"),
+        ("7g.80gb", "0", "1/1", "79.25", "132"),
+    ]
+    assert h100.smi("mig", "-lgipp", "-i", "4").splitlines() == [
+        "GPU  4 Profile ID 19 Placements: {0,1,2,3,4,5,6}:1",
+        "GPU  4 Profile ID 20 Placements: {0,1,2,3,4,5,6}:1",
+        "GPU  4 Profile ID 15 Placements: {0,2,4,6}:2",
+        "GPU  4 Profile ID 14 Placements: {0,2,4}:2",
+        "GPU  4 Profile ID  9 Placements: {0,4}:4",
+        "GPU  4 Profile ID  5 Placement : {0}:4",
+        "GPU  4 Profile ID  0 Placement : {0}:8",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "instances"),
+    [
+        ("3g.40gb,2g.20gb,1g.10gb,1g.10gb", ["2 4:4", "3 0:2", "9 2:1", "10 3:1"]),
+        ("9,9", ["1 0:4", "2 4:4"]),
+        ("19,14,5", ["1 0:4", "5 4:2", "13 6:1"]),
+        ("0", ["0 0:8"]),
+    ],
+)
+def test_mig_instances_lie_where_the_driver_puts_them(h100: Bench, wanted: str, instances: list[str]) -> None:
+    h100.smi("-mig", "1", "-i", "4")
+    h100.smi("mig", "-cgi", wanted, "-C", "-i", "4")
+    rows = re.findall(r"MIG \S+ +\d+ +(\d+) +(\d:\d)", h100.smi("mig", "-lgi", "-i", "4"))
+    assert sorted((" ".join(row) for row in rows), key=lambda row: int(row.split()[0])) == instances
+
+
+def test_mig_devices(h100: Bench) -> None:
+    h100.smi("-mig", "1", "-i", "4")
+    h100.smi("mig", "-cgi", "3g.40gb,1g.10gb", "-C", "-i", "4")
+    devices = h100.log().findall("gpu")[4].findall("mig_devices/mig_device")
+    fields = (
+        "index",
+        "gpu_instance_id",
+        "compute_instance_id",
+        "device_attributes/shared/multiprocessor_count",
+        "fb_memory_usage/total",
+        "ecc_error_count/volatile_count/sram_uncorrectable",
+    )
+    assert [[device.findtext(field) for field in fields] for device in devices] == [
+        ["0", "2", "0", "60", "40448 MiB", "0"],
+        ["1", "7", "0", "16", "9984 MiB", "0"],
+    ]
+    listed = re.findall(r"^  MIG (\S+) +Device +(\d): \(UUID: MIG-[0-9a-f-]{36}\)$", h100.smi("-L"), re.MULTILINE)
+    assert listed == [("3g.40gb", "0"), ("1g.10gb", "1")]
+    h100.smi("mig", "-dci", "-gi", "2", "-i", "4")
+    h100.smi("mig", "-cci", "0,1", "-gi", "2", "-i", "4")
+    assert re.findall("^  MIG (\\S+)", h100.smi("-L"), re.MULTILINE) == ["1c.3g.40gb", "2c.3g.40gb", "1g.10gb"]
+
+
+def test_what_mig_refuses(h100: Bench) -> None:
+    h100.smi("-mig", "1", "-i", "4")
+    h100.smi("mig", "-cgi", "4g.40gb,3g.40gb", "-C", "-i", "4")
+    assert "Insufficient Resources" in h100.smi("mig", "-cgi", "1g.10gb", "-i", "4", status=23)
+    assert "In use by another client" in h100.smi("mig", "-dgi", "-i", "4", status=19)
+    assert "pending disable state" in h100.smi("-mig", "0", "-i", "4")
+    h100.smi("-mig", "1", "-i", "4")
+    h100.smi("mig", "-dci", "-i", "4")
+    h100.smi("mig", "-dgi", "-i", "4")
+    assert "No GPU instances found" in h100.smi("mig", "-lgi", "-i", "4", status=6)
+
+
+def test_mig_is_gone_after_the_driver_was_loaded_again(h100: Bench, version: str) -> None:
+    h100.smi("-mig", "1", "-i", "4")
+    h100.smi("mig", "-cgi", "9,9", "-C", "-i", "4")
+    h100.simgpu("reset", "4")
+    assert "No GPU instances found" in h100.smi("mig", "-lgi", "-i", "4", status=6)
+    h100.simgpu("driver", "unload")
+    h100.simgpu("driver", "load", "--version", version)
+    assert h100.query("mig.mode.current", 4) == ["Disabled"]
+
+
+def test_processes(h100: Bench) -> None:
+    own = os.getpid()
+    h100.simgpu("set", "3", f"processes={own}:1024,4711:12:G")
+    listed = h100.log().findall("gpu")[3].findall("processes/process_info")
+    found = {
+        process.findtext("pid"): [process.findtext(name) for name in ("type", "used_memory")] for process in listed
+    }
+    assert found == {str(own): ["C", "1024 MiB"], "4711": ["G", "12 MiB"]}
+    name = Path("/proc/self/cmdline").read_text().split("\0")[0]
+    fields = ("--query-compute-apps=pid,process_name,used_memory", "--format=csv,noheader,nounits")
+    assert h100.smi(*fields) == f"{own}, {name}, 1024\n"
+    assert "[Not Found]" in h100.smi()
+
+
+def test_a_process_on_a_divided_gpu_holds_an_instance(h100: Bench) -> None:
+    h100.smi("-mig", "1", "-i", "4")
+    h100.smi("mig", "-cgi", "9,9", "-C", "-i", "4")
+    h100.simgpu("set", "4", f"processes={os.getpid()}:1024")
+    listed = h100.log().findall("gpu")[4].findall("processes/process_info")
+    assert [process.findtext("gpu_instance_id") for process in listed] == ["1"]
+    assert "In use by another client" in h100.smi("mig", "-dci", "-i", "4", status=19)
+
+
 def test_topology_of_nvswitches(h100: Bench) -> None:
     rows = [line.split("\t") for line in h100.smi("topo", "-m").splitlines() if line.startswith("GPU")]
     assert [row[0] for row in rows] == [f"GPU{number}" for number in range(8)]

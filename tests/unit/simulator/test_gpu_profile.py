@@ -71,6 +71,7 @@ def test_the_h100_has_the_captured_limits() -> None:
             'gpu.compute_capability must be a version in quotes such as "9.0"',
         ),
         (lambda data: data["gpu"].update(architecture="fermi"), "gpu.architecture must be one of volta"),
+        (lambda data: data["gpu"]["mig"].update(profiles=["7g.80gb 0 1"]), "gpu.mig.profiles must be a list of rows"),
         (
             lambda data: data["gpu"]["pci"].update(device_id=0x233010DE),
             "gpu.pci.device_id must be a PCI number in quotes",

@@ -1,7 +1,7 @@
 /* Copyright: Contributors to the trainyard.cluster collection
  * GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
  *
- * What one GPU is and does: identity, memory, PCIe, temperature, power, clocks, utilisation, processes.
+ * What one GPU is and does: identity, memory, PCIe, temperature, power, clocks, utilisation.
  */
 #include "internal.h"
 
@@ -28,8 +28,30 @@
         return sim_get_unsigned(device, key, value);                                    \
     }
 
-CACHED_TEXT(nvmlDeviceGetName, "name")
-CACHED_TEXT(nvmlDeviceGetUUID, "uuid")
+/* MIG devices have a name and a UUID of their own. */
+static nvmlReturn_t give(const char *own, char *text, unsigned length)
+{
+    NEED(text);
+    return snprintf(text, length, "%s", own) < (int)length ? NVML_SUCCESS : NVML_ERROR_INSUFFICIENT_SIZE;
+}
+
+API nvmlReturn_t nvmlDeviceGetName(nvmlDevice_t device, char *text, unsigned int length)
+{
+    char whole[160], name[96] = "";
+    ENTER_EITHER(device, true);
+    if (!mig.gpu)
+        return sim_get_text(device, "name", text, length);
+    sim_text(device->slot, "name", name, sizeof name);
+    snprintf(whole, sizeof whole, "%s %s", name, mig.name);
+    return give(whole, text, length);
+}
+
+API nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t device, char *text, unsigned int length)
+{
+    ENTER_EITHER(device, true);
+    return mig.gpu ? give(mig.uuid, text, length) : sim_get_text(device, "uuid", text, length);
+}
+
 CACHED_TEXT(nvmlDeviceGetSerial, "serial")
 TEXT(nvmlDeviceGetVbiosVersion, "vbios")
 TEXT(nvmlDeviceGetBoardPartNumber, "board.part_number")
@@ -50,8 +72,12 @@ NUMBER(nvmlDeviceGetAccountingBufferSize, "accounting.buffer_size")
 
 API nvmlReturn_t nvmlDeviceGetIndex(nvmlDevice_t device, unsigned int *index)
 {
-    ENTER_CACHED(device);
+    ENTER_EITHER(device, true);
     NEED(index);
+    if (mig.gpu) {
+        *index = mig.index;
+        return NVML_SUCCESS;
+    }
     return sim_index(device, index) ? NVML_SUCCESS : NVML_ERROR_INVALID_ARGUMENT;
 }
 
@@ -267,9 +293,13 @@ struct memory {
     unsigned long long total, reserved, used, free;
 };
 
-static bool memory_of(nvmlDevice_t device, struct memory *memory)
+static bool memory_of(nvmlDevice_t device, const struct sim_mig_device *mig, struct memory *memory)
 {
     double total;
+    if (mig->gpu) {
+        *memory = (struct memory){.total = mig->mib * MIB, .free = mig->mib * MIB};
+        return true;
+    }
     if (!sim_number(device->slot, "memory.total", &total))
         return false;
     memory->total = (unsigned long long)total * MIB;
@@ -284,9 +314,9 @@ static bool memory_of(nvmlDevice_t device, struct memory *memory)
 API nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *info)
 {
     struct memory memory;
-    ENTER(device);
+    ENTER_EITHER(device, false);
     NEED(info);
-    if (!memory_of(device, &memory))
+    if (!memory_of(device, &mig, &memory))
         return NVML_ERROR_NOT_SUPPORTED;
     info->total = memory.total;
     info->free = memory.free;
@@ -297,11 +327,11 @@ API nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *info
 API nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *info)
 {
     struct memory memory;
-    ENTER(device);
+    ENTER_EITHER(device, false);
     NEED(info);
     if (info->version != nvmlMemory_v2)
         return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
-    if (!memory_of(device, &memory))
+    if (!memory_of(device, &mig, &memory))
         return NVML_ERROR_NOT_SUPPORTED;
     info->total = memory.total;
     info->reserved = memory.reserved;
@@ -313,12 +343,12 @@ API nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t
 API nvmlReturn_t nvmlDeviceGetBAR1MemoryInfo(nvmlDevice_t device, nvmlBAR1Memory_t *info)
 {
     double total;
-    ENTER(device);
+    ENTER_EITHER(device, false);
     NEED(info);
     if (!sim_number(device->slot, "bar1.total", &total))
         return NVML_ERROR_NOT_SUPPORTED;
-    info->bar1Total = (unsigned long long)total * MIB;
-    info->bar1Used = (unsigned long long)sim_value(device, "bar1.used", 0) * MIB;
+    info->bar1Total = (unsigned long long)(mig.gpu ? total * mig.part : total) * MIB;
+    info->bar1Used = mig.gpu ? 0 : (unsigned long long)sim_value(device, "bar1.used", 0) * MIB;
     info->bar1Free = info->bar1Total - info->bar1Used;
     return NVML_SUCCESS;
 }
@@ -712,90 +742,6 @@ API nvmlReturn_t nvmlDeviceGetFBCSessions(nvmlDevice_t device, unsigned int *cou
     ENTER(device);
     NEED(count);
     *count = 0;
-    return NVML_SUCCESS;
-}
-
-/* --- processes: key processes, "PID:MIB[:G]" separated by commas; G marks one that draws --- */
-
-struct process {
-    unsigned pid;
-    unsigned long long bytes;
-    bool graphics;
-};
-
-static unsigned processes_of(nvmlDevice_t device, bool graphics, struct process *found, unsigned room)
-{
-    char list[SIM_VALUE_SIZE], *rest = list;
-    unsigned count = 0;
-    if (!sim_text(device->slot, "processes", list, sizeof list))
-        return 0;
-    for (char *item; (item = strtok_r(rest, ",", &rest));) {
-        unsigned pid;
-        unsigned long long mib = 0;
-        char kind = 'C';
-        if (sscanf(item, "%u:%llu:%c", &pid, &mib, &kind) < 2 || (kind == 'G') != graphics)
-            continue;
-        if (count < room)
-            found[count] = (struct process){pid, mib * MIB, graphics};
-        count++;
-    }
-    return count;
-}
-
-/* The structure grew once: version 1 ends behind the memory, 2 and 3 name the MIG instance. */
-#define PROCESSES(function, type, is_graphics)                                            \
-    API nvmlReturn_t function(nvmlDevice_t device, unsigned int *count, type *infos)      \
-    {                                                                                     \
-        struct process found[64];                                                         \
-        ENTER(device);                                                                    \
-        NEED(count);                                                                      \
-        unsigned needed = processes_of(device, is_graphics, found, 64), room = *count;    \
-        *count = needed;                                                                  \
-        if (!needed)                                                                      \
-            return NVML_SUCCESS;                                                          \
-        if (needed > room || needed > 64)                                                 \
-            return NVML_ERROR_INSUFFICIENT_SIZE;                                          \
-        NEED(infos);                                                                      \
-        for (unsigned i = 0; i < needed; i++) {                                           \
-            memset(&infos[i], 0xff, sizeof infos[i]);                                     \
-            infos[i].pid = found[i].pid;                                                  \
-            infos[i].usedGpuMemory = found[i].bytes;                                      \
-        }                                                                                 \
-        return NVML_SUCCESS;                                                              \
-    }
-
-PROCESSES(nvmlDeviceGetComputeRunningProcesses, nvmlProcessInfo_v1_t, false)
-PROCESSES(nvmlDeviceGetComputeRunningProcesses_v2, nvmlProcessInfo_v2_t, false)
-PROCESSES(nvmlDeviceGetComputeRunningProcesses_v3, nvmlProcessInfo_t, false)
-PROCESSES(nvmlDeviceGetGraphicsRunningProcesses, nvmlProcessInfo_v1_t, true)
-PROCESSES(nvmlDeviceGetGraphicsRunningProcesses_v2, nvmlProcessInfo_v2_t, true)
-PROCESSES(nvmlDeviceGetGraphicsRunningProcesses_v3, nvmlProcessInfo_t, true)
-
-API nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses_v3(nvmlDevice_t device, unsigned int *count, nvmlProcessInfo_t *infos)
-{
-    (void)infos;
-    ENTER(device);
-    NEED(count);
-    *count = 0;
-    return NVML_SUCCESS;
-}
-
-API nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device, nvmlProcessUtilizationSample_t *samples,
-                                                 unsigned int *count, unsigned long long last_seen)
-{
-    struct process found[64];
-    ENTER(device);
-    NEED(count);
-    unsigned needed = processes_of(device, false, found, 64), room = *count;
-    *count = needed;
-    if (!needed)
-        return NVML_ERROR_NOT_FOUND;
-    if (!samples || needed > room || needed > 64)
-        return NVML_ERROR_INSUFFICIENT_SIZE;
-    for (unsigned i = 0; i < needed; i++)
-        samples[i] = (nvmlProcessUtilizationSample_t){.pid = found[i].pid,
-                                                      .timeStamp = last_seen + 1,
-                                                      .smUtil = (unsigned)sim_value(device, "utilization.gpu", 0) / needed};
     return NVML_SUCCESS;
 }
 

@@ -48,11 +48,12 @@ API nvmlReturn_t nvmlDeviceGetMemoryErrorCounter(nvmlDevice_t device, nvmlMemory
                                                  nvmlEccCounterType_t lifetime, nvmlMemoryLocation_t location,
                                                  unsigned long long *count)
 {
-    ENTER(device);
+    ENTER_EITHER(device, false);
     NEED(count);
     if (!ecc_arguments(type, lifetime))
         return NVML_ERROR_INVALID_ARGUMENT;
-    /* Since Ampere the counters are those of DRAM and SRAM; the older places are not told apart. */
+    /* Since Ampere the counters are those of DRAM and SRAM; the older places are not told apart. The parts that MIG makes
+     * of a GPU show what the whole has. */
     if (!ecc_on(device) || (location != NVML_MEMORY_LOCATION_DRAM && location != NVML_MEMORY_LOCATION_SRAM))
         return NVML_ERROR_NOT_SUPPORTED;
     *count = sim_ecc_errors(device, type, lifetime, location == NVML_MEMORY_LOCATION_DRAM ? "dram" : "sram");

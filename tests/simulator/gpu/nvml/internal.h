@@ -18,9 +18,12 @@
 #define API __attribute__((visibility("default")))
 #define MAX_GPUS 32
 #define MIB (1024ULL * 1024ULL)
+#define NO_INSTANCE 0xffffffffu /* in place of the number of an instance */
 
 struct nvmlDevice_st {
-    int slot; /* place in the machine: the number that simgpu takes and that keys bear */
+    int slot;                   /* place in the machine: the number that simgpu takes and that keys bear */
+    nvmlDevice_t gpu;           /* of a MIG device the GPU that it is part of, NULL for a GPU */
+    unsigned instance, compute; /* of a MIG device */
 };
 
 /* SIMGPU_LOG=1 writes the name of each function called to stderr. */
@@ -42,6 +45,15 @@ nvmlReturn_t sim_check(nvmlDevice_t device, bool cached);
     } while (0)
 #define ENTER(device) ENTER_AS(device, false)
 #define ENTER_CACHED(device) ENTER_AS(device, true)
+/* Of functions that answer for a part of a GPU too: `mig` tells which, its gpu is NULL for a whole one. */
+#define ENTER_EITHER(device, cached)                                                                           \
+    struct sim_mig_device mig;                                                                                 \
+    do {                                                                                                       \
+        sim_trace(__func__);                                                                                   \
+        nvmlReturn_t checked_ = sim_mig_device((device), &mig) ? NVML_SUCCESS : sim_check((device), (cached)); \
+        if (checked_ != NVML_SUCCESS)                                                                          \
+            return checked_;                                                                                   \
+    } while (0)
 #define NEED(pointer)                          \
     do {                                       \
         if (!(pointer))                        \
@@ -76,6 +88,26 @@ bool sim_nvlink_active(nvmlDevice_t device, unsigned link);
 unsigned sim_nvlink_count(nvmlDevice_t device);
 unsigned sim_switch_links(nvmlDevice_t device); /* active links to NVSwitches */
 unsigned long long sim_nvlink_errors(nvmlDevice_t device, unsigned link, const char *kind);
+
+bool sim_in_use(nvmlDevice_t device); /* by a process */
+/* What nvidia-smi asks for instead of the public functions. */
+struct sim_private_process;
+nvmlReturn_t sim_private_compute_processes(nvmlDevice_t device, unsigned *count, struct sim_private_process *list);
+nvmlReturn_t sim_private_graphics_processes(nvmlDevice_t device, unsigned *count, struct sim_private_process *list);
+nvmlReturn_t sim_private_mps_processes(nvmlDevice_t device, unsigned *count, struct sim_private_process *list);
+
+/* Part of a GPU that MIG divides. */
+struct sim_mig_device {
+    nvmlDevice_t gpu;
+    unsigned index;
+    unsigned long long mib; /* memory */
+    double part;            /* of the GPU's memory */
+    char name[48], uuid[64];
+    nvmlDeviceAttributes_t attributes;
+};
+/* False for a handle of a GPU, and for one of a MIG device that is gone; found->gpu is NULL then. */
+bool sim_mig_device(nvmlDevice_t device, struct sim_mig_device *found);
+bool sim_mig_divided(nvmlDevice_t gpu);
 
 /* Between two PCI devices, GPUs or network cards: 0 PIX, 1 PXB, 2 PHB, 3 NODE, 4 SYS, 4 + N for N NVLinks. */
 nvmlReturn_t sim_path_between(const char *one, const char *two, int *path);

@@ -222,48 +222,23 @@ API nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned int *current
     return NVML_SUCCESS;
 }
 
-/* Where the GPU needs no reset for it (mig.resetless) the mode changes at once, unless a process uses the GPU. */
+/* Where the GPU needs no reset for it (mig.resetless) the mode changes at once, unless a process uses the GPU
+ * or it is divided. */
 API nvmlReturn_t nvmlDeviceSetMigMode(nvmlDevice_t device, unsigned int mode, nvmlReturn_t *status)
 {
     double now;
-    char processes[SIM_VALUE_SIZE] = "";
     ENTER_SETTING(device);
     NEED(status);
     if (!sim_number(device->slot, "mig.current", &now))
         return NVML_ERROR_NOT_SUPPORTED;
     if (mode > NVML_DEVICE_MIG_ENABLE)
         return NVML_ERROR_INVALID_ARGUMENT;
-    sim_text(device->slot, "processes", processes, sizeof processes);
+    bool busy = sim_in_use(device) || sim_mig_divided(device);
     struct sim_change changes[] = {{.key = "mig.pending"}, {.key = "mig.current"}};
     snprintf(changes[0].value, sizeof changes[0].value, "%u", mode);
     snprintf(changes[1].value, sizeof changes[1].value, "%u", mode);
-    *status = *processes ? NVML_ERROR_IN_USE : sim_flag(device, "mig.resetless") ? NVML_SUCCESS : NVML_ERROR_RESET_REQUIRED;
+    *status = busy ? NVML_ERROR_IN_USE : sim_flag(device, "mig.resetless") ? NVML_SUCCESS : NVML_ERROR_RESET_REQUIRED;
     return sim_change(device->slot, changes, *status == NVML_SUCCESS ? 2 : 1) ? NVML_SUCCESS : NVML_ERROR_UNKNOWN;
-}
-
-/* No instance can be made: a GPU in MIG mode is one without MIG devices. */
-API nvmlReturn_t nvmlDeviceGetMaxMigDeviceCount(nvmlDevice_t device, unsigned int *count)
-{
-    ENTER(device);
-    NEED(count);
-    *count = sim_flag(device, "mig.current") ? (unsigned)sim_value(device, "mig.instances", 0) : 0;
-    return NVML_SUCCESS;
-}
-
-API nvmlReturn_t nvmlDeviceGetMigDeviceHandleByIndex(nvmlDevice_t device, unsigned int index, nvmlDevice_t *mig)
-{
-    (void)index;
-    (void)mig;
-    ENTER(device);
-    return NVML_ERROR_NOT_FOUND;
-}
-
-API nvmlReturn_t nvmlDeviceIsMigDeviceHandle(nvmlDevice_t device, unsigned int *is_mig)
-{
-    ENTER_CACHED(device);
-    NEED(is_mig);
-    *is_mig = 0;
-    return NVML_SUCCESS;
 }
 
 /* --- draining, by PCI address --- */

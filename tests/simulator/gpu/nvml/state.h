@@ -17,7 +17,7 @@
 
 struct sim_change {
     const char *key;
-    char value[64]; /* an empty value removes the key: the hardware's own value counts again */
+    char value[256]; /* an empty value removes the key: the hardware's own value counts again */
 };
 
 /* False when neither file has the key. The state's value outranks the hardware's, one GPU's that of all. */

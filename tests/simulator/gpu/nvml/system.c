@@ -480,8 +480,14 @@ API nvmlReturn_t nvmlInternalGetExportTable(const void **table, const void *id)
     static const struct {
         unsigned slot;
         void *function;
-    } known[] = {{22, (void *)sim_path_between},   {80, (void *)address_by_index}, {230, (void *)gpu_part_number},
-                 {239, (void *)temperature_margin}, {241, (void *)addressing_mode}};
+    } known[] = {{22, (void *)sim_path_between},
+                 {80, (void *)address_by_index},
+                 {212, (void *)sim_private_compute_processes},
+                 {213, (void *)sim_private_mps_processes},
+                 {214, (void *)sim_private_graphics_processes},
+                 {230, (void *)gpu_part_number},
+                 {239, (void *)temperature_margin},
+                 {241, (void *)addressing_mode}};
     (void)id;
     sim_trace(__func__);
     NEED(table);

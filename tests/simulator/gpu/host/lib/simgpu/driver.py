@@ -218,7 +218,7 @@ class Driver:
         if name == "nvidia":
             with self.store.change() as state:
                 for slot in self.store.slots():
-                    faults.unload(state, slot)
+                    faults.unload(state, self.store.hardware(), slot)
                 _forget_loading(state)
         self._set_modules([other for other in loaded if other != name])
 
@@ -232,7 +232,7 @@ class Driver:
         """What a start of the machine does: nothing is loaded, then the modules that match the hardware are."""
         with self.store.change() as state:
             for slot in self.store.slots():
-                faults.reboot(state, slot)
+                faults.reboot(state, self.store.hardware(), slot)
             _forget_loading(state)
             state.pop("modules", None)
         self.machine.mount()

@@ -64,7 +64,7 @@ _RANGES = {"compute_mode": (0, 3), "pcie.generation.current": (1, 7), "pcie.widt
 # Settings that live in the driver: gone when it is unloaded. A GPU reset takes all but the persistence mode.
 _DRIVER_SETTINGS = re.compile(
     r"persistence_mode|power\.limit|clock\.locked(_memory)?\.(min|max)|clock\.(graphics|memory)\.application"
-    r"|compute_mode|accounting\.mode|drain|temperature\.target|energy\.(base|since)"
+    r"|compute_mode|accounting\.mode|drain|temperature\.target|energy\.(base|since)|mig\.layout"
 )
 _SINCE_RESET = re.compile(
     r"ecc\.volatile\..*|nvlink\.\d+\.(replay|recovery|crc_flit|crc_data|ecc_data)|violation\..*|remapped\.pending"
@@ -154,6 +154,8 @@ def apply(state: Values, hardware: Mapping[str, str], slot: int, changes: Mappin
                 state[f"gpu.{slot}.{total}"] = str(int(_number(state, hardware, slot, total)) + new)
         if key in ("ecc.current", "mig.current"):
             state.pop(f"gpu.{slot}.{key.replace('current', 'pending')}", None)
+        if key == "mig.current":
+            state.pop(f"gpu.{slot}.mig.layout", None)
         if value is None:
             state.pop(f"gpu.{slot}.{key}", None)
         else:
@@ -196,14 +198,19 @@ def reset(state: Values, hardware: Mapping[str, str], slot: int) -> None:
         del state[f"gpu.{slot}.recovery_action"]
 
 
-def unload(state: Values, slot: int) -> None:
-    """The driver was unloaded: settings go, pending modes become current when it comes back."""
+def unload(state: Values, hardware: Mapping[str, str], slot: int) -> None:
+    """The driver was unloaded: settings go, pending modes become current when it comes back.
+
+    A GPU that changes its MIG mode without a reset doesn't keep the mode by itself.
+    """
     _forget(state, slot, keep=re.compile(r"(?!)"))
+    if lookup({}, hardware, slot, "mig.resetless") == "1":
+        state.pop(f"gpu.{slot}.mig.current", None)
 
 
-def reboot(state: Values, slot: int) -> None:
+def reboot(state: Values, hardware: Mapping[str, str], slot: int) -> None:
     """The machine started again: as after unloading, and no process is left."""
-    _forget(state, slot, keep=re.compile(r"(?!)"))
+    unload(state, hardware, slot)
     for key in ("processes", "recovery_action"):
         state.pop(f"gpu.{slot}.{key}", None)
 
