@@ -16,8 +16,9 @@ description:
     no GPU. What waits for a reset or a reboot is returned in RV(pending), and isn't set again while it waits.
   - Drain the node first where a scheduler sends jobs. One that has not opened its GPU yet shows no process.
   - After setting, the GPUs are asked again. A setting that the driver did not take is a failure.
-  - Power limits, compute mode and locked clocks are gone after a reboot or when the driver is loaded again. Without
-    persistence mode the driver may forget them as soon as nothing uses the GPU.
+  - Power limits, compute mode, locked clocks and MIG instances are gone after a reboot or when the driver is loaded
+    again, and from the Hopper generation on MIG mode too. Without persistence mode the driver may forget limits and
+    clocks as soon as nothing uses the GPU.
   - The driver doesn't tell what clocks are locked. What this module locked is noted in
     C(/run/trainyard/gpu_settings.json), for this load of the driver only, so that a second run changes nothing and the
     first one after a reboot or a GPU reset that changed a mode sets them again. Clocks that were locked or reset by

@@ -463,6 +463,11 @@ def test_mig_of_ampere_waits_with_its_layout(tmp_path: Path) -> None:
     assert not bench.run(**wanted).changed
 
 
+def test_a_card_that_offers_no_profile(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, [FakeGpu(0, mig=[True, True], profiles={})])
+    assert "it offers no profile at all" in bench.refusal(mig_layout=["3g.40gb"])
+
+
 def test_profiles_that_show_in_mig_mode_only_are_checked_then(tmp_path: Path) -> None:
     bench = Bench(tmp_path, [FakeGpu(0)], profiles_without_mig=False)
     assert "it has 81559 MiB of memory, and the layout needs 141 GB" in bench.refusal(mig=True, mig_layout=["7g.141gb"])

@@ -82,14 +82,52 @@ def test_sets_once(bench: Bench, run_module: RunModule) -> None:
     assert not run_module(defaults=True, ecc=True)["changed"]
 
 
-def test_mig_mode(bench: Bench, run_module: RunModule) -> None:
-    first = run_module(mig=True, gpus=["0000:2a:00.0"])
-    assert (first["changed"], [gpu["mig_layout"] for gpu in first["gpus"]]) == (True, [[]])
-    assert [bench.query("mig.mode.current", gpu) for gpu in (0, 1)] == [["Disabled"], ["Enabled"]]
-    assert not run_module(mig=True, gpus=[1])["changed"]
-    assert "it offers no profile at all" in run_module(mig_layout=["3g.40gb"], gpus=[1])["msg"]
+def test_mig_mode_and_layout(bench: Bench, run_module: RunModule) -> None:
+    wanted: dict[str, Any] = {"gpus": ["0000:2a:00.0"], "mig": True, "mig_layout": ["1g.10gb", "2g.20gb", "3g.40gb"]}
+    checked = run_module(_ansible_check_mode=True, **wanted)
+    assert bench.query("mig.mode.current", 1) == ["Disabled"]
+    first = run_module(**wanted)
+    assert (first["changed"], first["gpus"], first["pending"]) == (True, checked["gpus"], [])
+    assert [gpu["mig_layout"] for gpu in first["gpus"]] == [["1g.10gb", "2g.20gb", "3g.40gb"]]
+    assert re.findall(r"^  MIG (\S+)", bench.smi("-L"), re.MULTILINE) == ["3g.40gb", "2g.20gb", "1g.10gb"]
+    assert bench.query("mig.mode.current") == ["Disabled"]
+    again = run_module(**wanted)
+    assert (again["changed"], again["gpus"]) == (False, first["gpus"])
+    smaller = run_module(gpus=[1], mig_layout=["7g.80gb"])
+    assert (smaller["changed"], smaller["gpus"][0]["mig_layout"]) == (True, ["7g.80gb"])
+    assert "it takes 1 of 4g.40gb at most" in run_module(gpus=[1], mig_layout=["4g.40gb", "4g.40gb"])["msg"]
+    bench.smi("mig", "-dci", "-i", "1")
+    assert run_module(gpus=[1])["gpus"][0]["mig_layout"] == ["7g.80gb (no compute instance)"]
     assert run_module(defaults=True)["changed"]
     assert bench.query("mig.mode.current", 1) == ["Disabled"]
+    assert not run_module(defaults=True)["changed"]
+
+
+@pytest.mark.parametrize(
+    ("divided", "arguments", "words"),
+    [
+        (False, {"ecc": False}, "ecc: false waits"),
+        (False, {"mig": True}, "mig: true waits"),
+        (True, {"mig": False}, "mig: false waits"),
+        (True, {"mig": True, "mig_layout": ["7g.80gb"]}, "mig_layout: 7g.80gb waits"),
+        (True, {"ecc": False}, "ecc: false waits"),
+    ],
+)
+def test_leaves_a_gpu_alone_that_a_process_holds(
+    bench: Bench, run_module: RunModule, divided: bool, arguments: dict[str, Any], words: str
+) -> None:
+    if divided:
+        run_module(gpus=[1], mig=True, mig_layout=["3g.40gb", "3g.40gb"])
+    bench.simgpu("set", "1", f"processes={os.getpid()}:1024")
+    before = run_module()["gpus"]
+    refused = run_module(**{"power_limit": 400, **arguments})
+    name = Path("/proc/self/cmdline").read_text().split("\0")[0]
+    assert refused["msg"] == (
+        f"{words} until GPU 1 (NVIDIA H100 80GB HBM3) is free; now process {os.getpid()} ({name}) holds it, "
+        "so let it end first."
+    )
+    assert (refused["changed"], run_module()["gpus"]) == (False, before)
+    assert run_module(power_limit=400)["changed"]
 
 
 def test_locks_the_clocks_again_after_the_driver_was_loaded_again(
