@@ -132,6 +132,7 @@ def test_an_empty_value_takes_a_change_back(root: Path, capsys: pytest.CaptureFi
     ("words", "sentence"),
     [
         (("set", "0", "colour=1"), "there is no key 'colour'"),
+        (("set", "0", "colour="), "there is no key 'colour'"),
         (("set", "0", "colour=green"), "there is no key 'colour'"),
         (("set", "0", "temperature=hot"), "temperature must be a number, not 'hot'"),
         (("set", "0", "utilization=101"), "utilization must lie between 0 and 100, not 101"),

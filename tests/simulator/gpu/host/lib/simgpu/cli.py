@@ -19,21 +19,17 @@ from .driver import Driver, installed_package
 from .machine import Machine
 from .state import SimulatorError, lookup
 
-_KEYS = """keys:
-  temperature, memory_temperature (Celsius), power_draw, power_limit (watts), utilization, memory_utilization,
-  fan_speed (percent), memory_used (MiB), processes (PID:MIB,...)
-  ecc.volatile.correctable, ecc.volatile.uncorrectable (of DRAM),
-  ecc.{volatile,aggregate}.{corrected,uncorrected}.{dram,sram}
-  remapped.{correctable,uncorrectable,pending,failure}, remapped.banks.{high,partial,low,none}
-  recovery_action (none, gpu_reset, node_reboot, drain_p2p, drain_and_reset)
-  throttle (idle, applications_clocks, sw_power_cap, hw_slowdown, sync_boost, sw_thermal, hw_thermal,
-    hw_power_brake, display)
-  ecc.pending, mig.pending, ecc, mig, persistence_mode, compute_mode
-  nvlink.N.{active,replay,recovery,crc_flit,crc_data,ecc_data} (N: a link or all), fabric.state
-  pcie.generation, pcie.width, pcie.replays, pcie.errors.{correctable,non_fatal,fatal}, violation.{power,thermal,...}
-  clock.{graphics,memory,video}.current (MHz), inforom.corrupted
-  lost (1: fell off the bus), absent (1: not on the PCI bus, from the next boot on)
-"KEY=" takes a change back."""
+_KEYS = "\n".join(
+    [
+        "keys (N: a link's number, or all):",
+        *(f"  {key} {'|'.join(kind.choices)}".rstrip() for key, kind in faults.KEYS.items()),
+        "short names:",
+        *(f"  {short} = {key}" for short, key in faults.ALIASES.items()),
+        "Units are Celsius, watts, percent, MiB and MHz.",
+        "lost: fell off the bus. absent: not on the bus, from the next boot on.",
+        '"KEY=" takes a change back.',
+    ]
+)
 
 
 def main(arguments: list[str]) -> int:

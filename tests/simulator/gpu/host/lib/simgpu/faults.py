@@ -4,9 +4,11 @@
 
 from __future__ import annotations
 
+import math
 import re
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from .state import SimulatorError, Values, lookup
 
@@ -30,45 +32,81 @@ ALIASES = {
     "pcie.generation": "pcie.generation.current",
     "pcie.width": "pcie.width.current",
 }
-RECOVERY_ACTIONS = ("none", "gpu_reset", "node_reboot", "drain_p2p", "drain_and_reset")
-THROTTLE_REASONS = (
-    "idle",
-    "applications_clocks",
-    "sw_power_cap",
-    "hw_slowdown",
-    "sync_boost",
-    "sw_thermal",
-    "hw_thermal",
-    "hw_power_brake",
-    "display",
-)
-FABRIC_STATES = ("not_supported", "not_started", "in_progress", "completed")
 
-_NUMBER = re.compile(r"\d+(\.\d+)?")
-# Whole numbers that have no upper bound of their own.
-_COUNTS = re.compile(
-    r"ecc\.(volatile|aggregate)\.(un)?corrected\.(dram|sram)"
-    r"|remapped\.(un)?correctable|remapped\.banks\.(high|partial|low|none)"
-    r"|nvlink\.\d+\.(replay|recovery|crc_flit|crc_data|ecc_data)|nvlink\.throughput"
-    r"|pcie\.(replays|replay_rollovers|tx|rx)|pcie\.errors\.\w+|violation\.\w+"
-    r"|clock\.(graphics|memory|video)\.current|memory\.used|bar1\.used|fabric\.status|fabric\.health_mask"
-)
-_FLAGS = re.compile(
-    r"lost|absent|remapped\.(pending|failure)|ecc\.(current|pending)|mig\.(current|pending)|persistence_mode"
-    r"|nvlink\.\d+\.active|inforom\.corrupted|ecc\.sram_threshold_exceeded|drain|accounting\.mode"
-)
-_PERCENT = re.compile(r"utilization\.(gpu|memory|encoder|decoder|jpeg|ofa)|fan\.speed")
-_MEASURES = re.compile(r"temperature\.(gpu|memory)|power\.(draw|limit)")
-_RANGES = {"compute_mode": (0, 3), "pcie.generation.current": (1, 7), "pcie.width.current": (1, 32)}
+
+@dataclass(frozen=True)
+class Kind:
+    """What a key takes: one of the choices (or several, separated by commas), or a number from low to high."""
+
+    choices: tuple[str, ...] = ()
+    several: bool = False
+    low: float = 0
+    high: float = math.inf
+
+
+_NUMBER = Kind()
+_PERCENT = Kind(high=100)
+_FLAG = Kind(choices=("0", "1"))
+_PROCESSES = Kind(choices=("PID:MIB", "PID:MIB:G"), several=True)
+_ERRORS = [
+    f"ecc.{when}.{kind}.{where}"
+    for when in ("volatile", "aggregate")
+    for kind in ("corrected", "uncorrected")
+    for where in ("dram", "sram")
+]
+
+# Every key that can be set; N stands for a link's number. The modules report each, see tests/contract/test_injected.py.
+KEYS: dict[str, Kind] = {
+    **dict.fromkeys(["temperature.gpu", "temperature.memory", "power.draw", "power.limit"], _NUMBER),
+    **dict.fromkeys([f"utilization.{name}" for name in ("gpu", "memory", "encoder", "decoder")], _PERCENT),
+    "fan.speed": _PERCENT,
+    "memory.used": _NUMBER,
+    "bar1.used": _NUMBER,
+    "processes": _PROCESSES,
+    **dict.fromkeys(_ERRORS, _NUMBER),
+    "ecc.sram_threshold_exceeded": _FLAG,
+    "remapped.correctable": _NUMBER,
+    "remapped.uncorrectable": _NUMBER,
+    "remapped.pending": _FLAG,
+    "remapped.failure": _FLAG,
+    **dict.fromkeys([f"remapped.banks.{name}" for name in ("high", "partial", "low", "none")], _NUMBER),
+    "recovery_action": Kind(choices=("none", "gpu_reset", "node_reboot", "drain_p2p", "drain_and_reset")),
+    "throttle": Kind(
+        choices=(
+            "idle",
+            "applications_clocks",
+            "sw_power_cap",
+            "hw_slowdown",
+            "sync_boost",
+            "sw_thermal",
+            "hw_thermal",
+            "hw_power_brake",
+            "display",
+        ),
+        several=True,
+    ),
+    **dict.fromkeys(["ecc.current", "ecc.pending", "mig.current", "mig.pending", "persistence_mode"], _FLAG),
+    "compute_mode": Kind(choices=("0", "2", "3")),  # default, prohibited, exclusive process; 1 went away with CUDA 8
+    "nvlink.N.active": _FLAG,
+    **dict.fromkeys([f"nvlink.N.{name}" for name in ("replay", "recovery", "crc_flit")], _NUMBER),
+    "fabric.state": Kind(choices=("not_supported", "not_started", "in_progress", "completed")),
+    "fabric.status": _NUMBER,
+    "fabric.health_mask": _NUMBER,
+    "pcie.generation.current": Kind(low=1, high=7),
+    "pcie.width.current": Kind(low=1, high=32),
+    "pcie.replays": _NUMBER,
+    **dict.fromkeys([f"clock.{name}.current" for name in ("graphics", "memory", "video")], _NUMBER),
+    "inforom.corrupted": _FLAG,
+    "lost": _FLAG,
+    "absent": _FLAG,
+}
 
 # Settings that live in the driver: gone when it is unloaded. A GPU reset takes all but the persistence mode.
 _DRIVER_SETTINGS = re.compile(
     r"persistence_mode|power\.limit|clock\.locked(_memory)?\.(min|max)|clock\.(graphics|memory)\.application"
     r"|compute_mode|accounting\.mode|drain|temperature\.target|energy\.(base|since)|mig\.layout"
 )
-_SINCE_RESET = re.compile(
-    r"ecc\.volatile\..*|nvlink\.\d+\.(replay|recovery|crc_flit|crc_data|ecc_data)|violation\..*|remapped\.pending"
-)
+_SINCE_RESET = re.compile(r"ecc\.volatile\..*|nvlink\.\d+\.(replay|recovery|crc_flit)|remapped\.pending")
 
 
 def parse_assignments(words: list[str], slot: int, hardware: Mapping[str, str]) -> dict[str, str | None]:
@@ -80,7 +118,13 @@ def parse_assignments(words: list[str], slot: int, hardware: Mapping[str, str]) 
             raise SimulatorError(f"'{word}' is no KEY=VALUE: write for instance temperature=95")
         key = ALIASES.get(name, name)
         for one in _links(key, slot, hardware):
-            changes[one] = _checked(one, name, value, slot, hardware) if value else None
+            kind = KEYS.get(re.sub(r"^nvlink\.\d+\.", "nvlink.N.", one))
+            if kind is None:
+                raise SimulatorError(f"there is no key '{name}': 'simgpu set --help' lists them")
+            if value:
+                _supported(one, name, slot, hardware)
+                _check(kind, name, value)
+            changes[one] = value or None
     return changes
 
 
@@ -94,46 +138,24 @@ def _links(key: str, slot: int, hardware: Mapping[str, str]) -> list[str]:
     return [f"nvlink.{link}.{key[len('nvlink.all.') :]}" for link in range(count)]
 
 
-def _checked(key: str, name: str, value: str, slot: int, hardware: Mapping[str, str]) -> str:
-    if key == "recovery_action":
-        return _one_of(name, value, RECOVERY_ACTIONS)
-    if key == "fabric.state":
-        return _one_of(name, value, FABRIC_STATES)
-    if key == "throttle":
-        for reason in value.split(","):
-            _one_of(name, reason, THROTTLE_REASONS)
-        return value
-    if key == "processes":
+def _check(kind: Kind, name: str, value: str) -> None:
+    if kind is _PROCESSES:
         if not re.fullmatch(r"\d+:\d+(:G)?(,\d+:\d+(:G)?)*", value):
             raise SimulatorError(
                 f"{name} must be PID:MIB, several separated by commas, such as 4711:1024; :G marks graphics"
             )
-        return value
-    if _FLAGS.fullmatch(key):
-        _supported(key, name, slot, hardware)
-        return _one_of(name, value, ("0", "1"))
-    if not _NUMBER.fullmatch(value):
-        if any(pattern.fullmatch(key) for pattern in (_COUNTS, _PERCENT, _MEASURES)) or key in _RANGES:
-            raise SimulatorError(f"{name} must be a number, not '{value}'")
-        raise SimulatorError(f"there is no key '{name}': 'simgpu set --help' lists them")
-    number = float(value)
-    if _COUNTS.fullmatch(key) or _MEASURES.fullmatch(key):
-        return value
-    if _PERCENT.fullmatch(key):
-        low, high = 0.0, 100.0
-    elif key in _RANGES:
-        low, high = _RANGES[key]
-    else:
-        raise SimulatorError(f"there is no key '{name}': 'simgpu set --help' lists them")
-    if not low <= number <= high:
-        raise SimulatorError(f"{name} must lie between {low:g} and {high:g}, not {value}")
-    return value
+    elif kind.choices:
+        for one in value.split(",") if kind.several else [value]:
+            _one_of(name, one, kind.choices)
+    elif not re.fullmatch(r"\d+(\.\d+)?", value):
+        raise SimulatorError(f"{name} must be a number, not '{value}'")
+    elif not kind.low <= float(value) <= kind.high:
+        raise SimulatorError(f"{name} must lie between {kind.low:g} and {kind.high:g}, not {value}")
 
 
-def _one_of(name: str, value: str, choices: tuple[str, ...]) -> str:
+def _one_of(name: str, value: str, choices: tuple[str, ...]) -> None:
     if value not in choices:
         raise SimulatorError(f"{name} must be one of {', '.join(choices)}, not '{value}'")
-    return value
 
 
 def _supported(key: str, name: str, slot: int, hardware: Mapping[str, str]) -> None:
