@@ -19,6 +19,7 @@ from .driver import Driver, installed_package
 from .machine import Machine
 from .state import SimulatorError, lookup
 
+DRIVER_ACTIONS = ("load", "unload", "mismatch", "none", "status")
 _KEYS = "\n".join(
     [
         "keys (N: a link's number, or all):",
@@ -39,7 +40,7 @@ def main(arguments: list[str]) -> int:
     try:
         if options.command not in ("install", "boot") and not machine.store.installed():
             raise SimulatorError("no GPUs are installed here: 'simgpu install --profile FILE' does it")
-        return _COMMANDS[options.command](machine, options) or 0
+        return COMMANDS[options.command](machine, options) or 0
     except SimulatorError as error:
         print(f"simgpu: {error}", file=sys.stderr)
         return 1
@@ -81,8 +82,14 @@ def _parser() -> argparse.ArgumentParser:
     xid.add_argument("code", type=int)
     xid.add_argument("text", nargs="?", help="what stands behind the code; default: the usual text")
 
+    sxid = commands.add_parser("sxid", help="put an SXid of an NVSwitch into the logs of kernel and fabric manager")
+    sxid.add_argument("switch", type=int, help="number of the NVSwitch, from 0")
+    sxid.add_argument("code", type=int)
+    sxid.add_argument("--link", type=int, default=3)
+    sxid.add_argument("--fatal", action="store_true")
+
     driver = commands.add_parser("driver", help="the NVIDIA kernel modules")
-    driver.add_argument("action", choices=["load", "unload", "mismatch", "none", "status"])
+    driver.add_argument("action", choices=DRIVER_ACTIONS)
     driver.add_argument("--version", help="load: this version, whatever package is installed; mismatch: of the library")
     driver.add_argument("--force", action="store_true", help="unload although a process uses the driver")
     return parser
@@ -204,6 +211,14 @@ def _xid(machine: Machine, options: argparse.Namespace) -> None:
         state["xid.events"] = ",".join([*events[-31:], f"{number}:{slot}:{options.code}"])
 
 
+def _sxid(machine: Machine, options: argparse.Namespace) -> None:
+    switches = [address for address in machine.store.hardware().get("gpu.nvlink.switches", "").split(",") if address]
+    if not 0 <= options.switch < len(switches):
+        raise SimulatorError(f"there is no NVSwitch {options.switch}: this machine has {len(switches)}")
+    sxid = kernel_log.Sxid(options.switch, switches[options.switch], options.code, options.link, options.fatal)
+    kernel_log.report_sxid(machine.root, sxid)
+
+
 def _driver(machine: Machine, options: argparse.Namespace) -> int:
     driver = Driver(machine)
     if options.action == "load":
@@ -242,7 +257,7 @@ def _next_version(version: str) -> str:
     return ".".join([parts[0], str(int(parts[1]) + 1), *parts[2:]])
 
 
-_COMMANDS: dict[str, Any] = {
+COMMANDS: dict[str, Any] = {
     "install": _install,
     "boot": _boot,
     "set": _set,
@@ -250,6 +265,7 @@ _COMMANDS: dict[str, Any] = {
     "reset": _reset,
     "repair": _repair,
     "xid": _xid,
+    "sxid": _sxid,
     "driver": _driver,
 }
 
