@@ -165,6 +165,18 @@ def test_pending_modes_wait_for_a_reset(root: Path, capsys: pytest.CaptureFixtur
     assert not {"ecc.pending", "recovery_action", "power.limit"} & set(values)
 
 
+def test_mig_goes_with_its_mode_and_a_reboot(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for end in (("set", "0", "mig=0"), ("reset", "0"), ("boot",)):
+        simgpu("set", "0", "mig=1")
+        with Machine(root).store.change() as state:
+            state["gpu.0.mig.layout"] = "9:4:0/2/0"
+        simgpu("repair", "0")
+        assert "mig.layout" in shown(capsys, "0")
+        simgpu(*end)
+        assert "mig.layout" not in shown(capsys, "0")
+    assert shown(capsys, "0")["mig.current"] == "0"
+
+
 def test_only_a_reboot_does_what_needs_one(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     simgpu("set", "0", "recovery_action=node_reboot")
     simgpu("reset", "0")
@@ -367,3 +379,14 @@ def test_an_xid_reads_as_the_drivers(machine: Machine, capsys: pytest.CaptureFix
     assert "NVRM: Xid (PCI:0000:5d:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus." in out
     assert "NVRM: GPU at PCI:0000:5d:00: GPU-" in out
     assert out.rstrip().endswith("NVRM: Xid (PCI:0000:18:00): 63, Row remapped")
+
+
+def test_an_sxid_is_in_both_logs(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
+    simgpu("sxid", "1", "20034", "--link", "48", "--fatal")
+    kmod.main("dmesg", [], machine)
+    assert "nvidia-nvswitch1: SXid (PCI:0000:1b:00.0): 20034, Fatal, Link 48 " in capsys.readouterr().out
+    reported = (machine.root / "var/log/fabricmanager.log").read_text()
+    assert reported.endswith(
+        "detected NVSwitch fatal error 20034 on fid 0 on NVSwitch pci bus id 00000000:1B:00.0 physical id 1 port 48\n"
+    )
+    assert "there is no NVSwitch 4: this machine has 4" in refused(capsys, "sxid", "4", "20034")

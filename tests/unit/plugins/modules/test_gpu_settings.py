@@ -103,6 +103,24 @@ def test_mig_mode_and_layout(bench: Bench, run_module: RunModule) -> None:
     assert not run_module(defaults=True)["changed"]
 
 
+def test_mig_waits_for_a_reset_before_hopper(bench: Bench, run_module: RunModule, tmp_path: Path) -> None:
+    hardware = tmp_path / "var/lib/simgpu/hardware"
+    older = hardware.read_text().replace("architecture=hopper", "architecture=ampere")
+    hardware.write_text(older.replace("mig.resetless=1", "mig.resetless=0"))
+    wanted: dict[str, Any] = {"gpus": [1], "mig": True, "mig_layout": ["3g.40gb", "3g.40gb"]}
+    first, again = run_module(**wanted), run_module(**wanted)
+    assert (first["changed"], again["changed"]) == (True, False)
+    assert [(each["gpu"], each["setting"], each["needs"]) for each in again["pending"]] == [
+        (1, "mig", "reset"),
+        (1, "mig_layout", "reset"),
+    ]
+    bench.simgpu("reset", "1")
+    last = run_module(**wanted)
+    assert (last["changed"], last["pending"]) == (True, [])
+    assert last["gpus"][0]["mig_layout"] == ["3g.40gb", "3g.40gb"]
+    assert not run_module(**wanted)["changed"]
+
+
 @pytest.mark.parametrize(
     ("divided", "arguments", "words"),
     [
