@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -32,14 +32,21 @@ HEALTHY = {
 NO_FAULT = {"install", "boot", "show", "reset", "repair"}
 
 
-def assignments(command: str) -> list[tuple[str, str, str]]:
-    """The GPU, key and value of each word of `simgpu set GPU KEY=VALUE...`; a link's number is N."""
+class Assignment(NamedTuple):
+    """One word of `simgpu set GPU KEY=VALUE...`; a link's number is N."""
+
+    gpu: str
+    key: str
+    value: str
+
+
+def assignments(command: str) -> list[Assignment]:
     found = re.match(r"simgpu set (\S+) ([^#]*)", command)
     if not found:
         return []
     pairs = [word.split("=", 1) for word in found[2].split()]
     return [
-        (found[1], re.sub(r"^nvlink\.(\d+|all)\.", "nvlink.N.", faults.ALIASES.get(name, name)), value)
+        Assignment(found[1], re.sub(r"^nvlink\.(\d+|all)\.", "nvlink.N.", faults.ALIASES.get(name, name)), value)
         for name, value in pairs
         if value
     ]
@@ -49,13 +56,13 @@ def injected() -> dict[str, set[str]]:
     """What is set of each key, in all states."""
     values = defaultdict(set)
     for command in COMMANDS:
-        for _, key, value in assignments(command):
-            values[key].update(value.split(",") if faults.KEYS[key].several else [value])
+        for one in assignments(command):
+            values[one.key].update(one.value.split(",") if faults.KEYS[one.key].several else [one.value])
     return values
 
 
 def test_commands_are_those_of_simgpu() -> None:
-    keys = {key for command in COMMANDS for _, key, _ in assignments(command)}
+    keys = {one.key for command in COMMANDS for one in assignments(command)}
     assert keys, "no state is injected"
     assert keys <= set(faults.KEYS)
 
@@ -78,11 +85,11 @@ def test_every_fault_of_a_gpu_is_expected(state: dict[str, Any]) -> None:
     gone: set[str] = set()
     keys: dict[str, set[str]] = defaultdict(set)
     for command in state["inject"]:
-        for gpu, key, _ in assignments(command):
-            if key in {"lost", "absent"}:
-                gone.add(gpu)
-            elif gpu != "all":
-                keys[gpu].add(key)
+        for one in assignments(command):
+            if one.key in {"lost", "absent"}:
+                gone.add(one.gpu)
+            elif one.gpu != "all":
+                keys[one.gpu].add(one.key)
     said: dict[str, int] = defaultdict(int)
     for problem in state["problems"]:
         found = re.match(r"\S+ \S+ (\S+): .+", problem)
