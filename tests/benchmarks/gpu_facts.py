@@ -29,7 +29,7 @@ CALLS = (["-q", "-x"], ["topo", "-m"], ["nvlink", "-s"], ["nvlink", "-e"])
 def stand_in(folder: Path, report: str) -> Path:
     (folder / "report.xml").write_text(report, encoding="utf-8")
     for name in ("topo", "nvlink-s", "nvlink-e"):
-        (folder / name).write_text((FIXTURES / f"h100-x2.{name}.txt").read_text(encoding="utf-8"), encoding="utf-8")
+        (folder / name).write_text((FIXTURES / f"gpu/h100-x2.{name}.txt").read_text(encoding="utf-8"), encoding="utf-8")
     program = folder / "nvidia-smi"
     program.write_text(
         "#!/bin/sh\n"

@@ -530,11 +530,3 @@ def test_a_broken_output_is_read_or_refused(output: str) -> None:
 def test_whatever_comes_it_is_read_or_refused(output: str) -> None:
     with suppress(SlurmError):
         read(output)
-
-
-def test_a_large_cluster_is_read_fast() -> None:
-    record = fixture("slurm/nodes-22.05.txt").split("\n\n", maxsplit=1)[0]
-    output = "\n\n".join(record.replace("gpu1", f"gpu{number}") for number in range(2000))
-    start = time.perf_counter()
-    assert len(read(output).nodes) == 2000
-    assert time.perf_counter() - start < 5
