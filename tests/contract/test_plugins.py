@@ -77,6 +77,15 @@ def test_no_test_is_empty() -> None:
             assert "ignore_errors" not in task, path
 
 
+def test_a_role_that_refuses_nothing_is_found_out() -> None:
+    """A rescue that looks for a sentence in the failure mustn't find it in the test's own words."""
+    contents = {path: load(path) for path in (ROOT / "molecule").glob("**/*.yml")}
+    for path, tasks in contents.items():
+        for task in flatten(tasks) if isinstance(tasks, list) else ():
+            for own in flatten(task["block"]) if "rescue" in task else ():
+                assert "{{" not in own.get("ansible.builtin.fail", {}).get("msg", ""), path
+
+
 def test_pins_stand_in_one_place() -> None:
     for path in (ROOT / "requirements").glob("*.txt"):
         for line in path.read_text().splitlines():
