@@ -20,7 +20,8 @@ from datetime import datetime, timezone
 RunCommand = Callable[[list[str]], "tuple[int, str, str]"]
 
 _PROPERTIES = ("MainPID", "NeedDaemonReload", "FragmentPath", "DropInPaths", "ExecMainStartTimestamp")
-_TIME = "%a %Y-%m-%d %H:%M:%S.%f UTC"
+# What follows the weekday, which Python would read in the language of the machine.
+_TIME = "%Y-%m-%d %H:%M:%S.%f UTC"
 _DELETED = " (deleted)"
 
 
@@ -107,7 +108,7 @@ def _state(unit: Watched, block: dict[str, str], root: str) -> UnitState:
 
 def _seconds(timestamp: str) -> float | None:
     try:
-        return datetime.strptime(timestamp, _TIME).replace(tzinfo=timezone.utc).timestamp()
+        return datetime.strptime(timestamp.partition(" ")[2], _TIME).replace(tzinfo=timezone.utc).timestamp()
     except ValueError:
         return None
 
@@ -133,6 +134,8 @@ def _replaced(process: str, mapped: str | None) -> Iterable[str]:
             with open(os.path.join(process, "maps"), encoding="utf-8", errors="replace") as maps:
                 names = (line.rstrip("\n").split(None, 5)[-1] for line in maps)
                 found.update({name: True for name in names if re.search(mapped, name)})
+    except PermissionError as error:
+        raise SystemdError(f"{error.filename} can't be read; run as root (become: true)") from error
     except OSError:
         pass  # it ended meanwhile
     return [name[: -len(_DELETED)] for name in found if name.endswith(_DELETED)]

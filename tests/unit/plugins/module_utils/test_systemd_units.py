@@ -127,6 +127,10 @@ def test_a_replaced_library_asks_for_a_restart_where_the_pattern_finds_it(root: 
     assert look(root, mapped="/libweb[^/]*").restart == ["/usr/lib/libweb.so.1 is another than the one that runs"]
 
 
+def test_reads_the_time_whatever_language_the_machine_speaks(root: Path) -> None:
+    assert look(root, RUNNING.replace("Fri", "vendredi")).running
+
+
 @pytest.mark.parametrize(
     "output",
     [
@@ -142,6 +146,15 @@ def test_a_unit_that_does_not_run_has_nothing_to_take_up(root: Path, output: str
 
 def test_a_process_that_has_ended_is_no_fault(root: Path) -> None:
     assert look(root, RUNNING.replace("41", "42"), mapped="x") == UnitState("web", running=True, daemon_reload=False)
+
+
+def test_says_who_may_look_at_a_process(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: str) -> str:
+        raise PermissionError(13, "Permission denied", path)
+
+    monkeypatch.setattr(os, "readlink", refuse)
+    with pytest.raises(SystemdError, match=r"/proc/41/exe can't be read; run as root"):
+        look(root)
 
 
 def test_answers_for_several_units_in_order(root: Path) -> None:
