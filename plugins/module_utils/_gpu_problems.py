@@ -34,8 +34,10 @@ _RECOVERY = {
     "gpu reset": "Drain the node and reset the GPU (nvidia-smi --gpu-reset -i {gpu}).",
     "reboot": "Drain the node and reboot it.",
     "node reboot": "Drain the node and reboot it.",
+    "os reboot": "Drain the node and reboot it.",
     "drain p2p": "Let the jobs on this GPU end, then reset all GPUs that NVLink joins to it.",
     "drain and reset": "Drain the node, let its jobs end and reset the GPU (nvidia-smi --gpu-reset -i {gpu}).",
+    "recover imex domain": "Restart nvidia-imex on all nodes of the NVLink domain.",
 }
 
 
@@ -342,8 +344,10 @@ def _links(device: Device, alone: bool) -> Iterator[Problem]:
                 "Reseat the board or riser and look at the replay counter; a slot with fewer lanes can't be helped.",
             )
     down = [link.link for link in device.nvlink_links if not link.active]
-    # A virtual machine with one GPU of a baseboard has nobody to be joined to, unless the driver knows of a fabric.
-    joined = joined_by_nvlink(device) and (not alone or device.fabric_state is not None)
+    # A virtual machine with one GPU of a baseboard has nobody to be joined to, unless the driver knows of a fabric. A
+    # divided GPU talks to none, and an A100 switches its links off.
+    lonely = device.mig_mode_current == "Enabled" or (alone and device.fabric_state is None)
+    joined = joined_by_nvlink(device) and not lonely
     if joined and (down or (device.nvlink_links_active == 0 and not device.nvlink_links)):
         yield Problem(
             CRITICAL,

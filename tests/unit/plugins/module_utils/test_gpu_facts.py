@@ -220,6 +220,25 @@ def test_misses_no_link_of_a_single_gpu_without_a_fabric(
     assert codes(collect(commands, str(tmp_path))) == problems
 
 
+def test_misses_no_link_of_a_divided_gpu(tmp_path: Path) -> None:
+    commands = healthy(H100_X2.replace("_mig>Disabled", "_mig>Enabled", 2))
+    off = "GPU 0: NVIDIA A100-SXM4-80GB (UUID: GPU-0)\nUnable to retrieve NVLink information as all links are inActive\n"
+    commands.answers = {**commands.answers, "nvlink -s": off}
+    assert codes(collect(commands, str(tmp_path))) == []
+
+
+@pytest.mark.parametrize(
+    ("said", "action"),
+    [
+        ("OS Reboot", "Drain the node and reboot it."),
+        ("Recover IMEX Domain", "Restart nvidia-imex on all nodes of the NVLink domain."),
+    ],
+)
+def test_knows_the_recovery_actions_of_new_drivers(tmp_path: Path, said: str, action: str) -> None:
+    xml = H100_X2.replace("<gpu_recovery_action>None", f"<gpu_recovery_action>{said}", 1)
+    assert [problem.action for problem in collect(healthy(xml), str(tmp_path)).problems] == [action]
+
+
 def test_names_gpus_that_only_the_bus_shows(tmp_path: Path) -> None:
     root = machine(tmp_path, "0000:18:00.0", "0000:2a:00.0", "0000:3b:00.0", "0000:86:00.0")
     driver = tmp_path / "sys/bus/pci/drivers/vfio-pci"
