@@ -166,7 +166,8 @@ def _row(words: list[str]) -> Row:
     hosts: list[str] = []
     states: list[tuple[int, State]] = []
     is_job = _JOB_ID.match(words[0]) is not None
-    for place, word in enumerate(words):
+    told_why = _reason_of_no_nodes(words)
+    for place, word in enumerate(words[:told_why]):
         cpus = _CPUS.match(word)
         if cpus:
             allocated, idle, other, total = (int(part) for part in cpus.groups())
@@ -188,7 +189,14 @@ def _row(words: list[str]) -> Row:
         told = [one for one in states if one[1].base != "UNKNOWN"] or states
         state = told[-1][1] if is_job else next((state for place, state in told if place > 0), told[0][1])
         row = replace(row, state=state.base, flags=state.flags)
-    if hosts and not words[-1].startswith("("):  # where a job has no nodes, squeue says why
+    if hosts and told_why is None:
         # A partition may have a name like a host's, but stands in front.
         row = replace(row, nodes=next((word for word in hosts if "[" in word), hosts[-1]))
     return row
+
+
+def _reason_of_no_nodes(words: list[str]) -> int | None:
+    """Return where the words in brackets begin that squeue ends the line of a job without nodes with."""
+    starts = [place for place, word in enumerate(words) if word.startswith("(")]
+    # What a node without GRES has is no reason.
+    return starts[-1] if starts and words[-1].endswith(")") and words[-1] != "(null)" else None
