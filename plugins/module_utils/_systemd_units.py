@@ -87,7 +87,10 @@ def parse_show(output: str) -> list[dict[str, str]]:
 def _state(unit: Watched, block: dict[str, str], root: str) -> UnitState:
     # systemd 252 doesn't call for a reload when the first drop-in of a unit appears.
     known = [block.get("FragmentPath", ""), *block.get("DropInPaths", "").split()]
-    unread = [file for file in unit.unit_files if file not in known and os.path.exists(_under(root, file))]
+    # /lib is a link to /usr/lib, and systemd may name either.
+    read = {os.path.realpath(_under(root, file)) for file in known}
+    there = [file for file in unit.unit_files if os.path.exists(_under(root, file))]
+    unread = [file for file in there if os.path.realpath(_under(root, file)) not in read]
     daemon_reload = bool(unread) or block.get("NeedDaemonReload") == "yes"
     process = block.get("MainPID", "")
     started = _seconds(block.get("ExecMainStartTimestamp", ""))

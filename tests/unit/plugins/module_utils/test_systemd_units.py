@@ -102,6 +102,13 @@ def test_systemd_reads_a_drop_in_that_it_does_not_call_for(root: Path) -> None:
     assert state.restart == [f"{DROP_IN} is newer than the process"]
 
 
+def test_a_unit_file_that_goes_by_two_names_has_been_read(root: Path) -> None:
+    write(root, "usr/lib/systemd/system/web.service")
+    (root / "lib").symlink_to("usr/lib")
+    watched = Watched("web", unit_files=["/lib/systemd/system/web.service"])
+    assert units(says(RUNNING), [watched], str(root))[0] == UnitState("web", running=True, daemon_reload=False)
+
+
 def test_a_drop_in_that_a_dry_run_did_not_write_asks_for_nothing(root: Path) -> None:
     (root / DROP_IN.lstrip("/")).unlink()
     assert look(root, RUNNING.replace(DROP_IN, "")) == UnitState("web", running=True, daemon_reload=False)
