@@ -130,9 +130,10 @@ def collect(run: RunCommand, request: Request, now: datetime) -> XidFacts:
     log = parse_kernel_log(_lines(run, request, begin), clock)
     events = list(log.events)
     if request.fabric_manager_log is not None and request.source != FILE:
-        events += parse_kernel_log(_tail(request.fabric_manager_log, missing_is_empty=True), clock).events
-    if begin is not None:
-        events = [event for event in events if event.time is None or datetime.fromisoformat(event.time) >= begin]
+        # This file outlives a reboot, which mends much; the kernel log is asked for since then.
+        written = parse_kernel_log(_tail(request.fabric_manager_log, missing_is_empty=True), clock).events
+        events += _since_then(written, begin or _boot(request.root))
+    events = _since_then(events, begin)
     _name_gpus(events, log, machine_gpus(request.root))
     groups = _groups(events)
     return XidFacts(
@@ -146,6 +147,13 @@ def collect(run: RunCommand, request: Request, now: datetime) -> XidFacts:
         gpus=_verdicts(groups, "gpu", (XID,)),
         switches=_verdicts(groups, "nvswitch", (SXID, FABRIC_MANAGER)),
     )
+
+
+def _since_then(events: Iterable[XidEvent], begin: datetime | None) -> list[XidEvent]:
+    """Return the events but for those that are known to be older."""
+    return [
+        event for event in events if begin is None or event.time is None or datetime.fromisoformat(event.time) >= begin
+    ]
 
 
 def _since(words: str | None, now: datetime) -> datetime | None:

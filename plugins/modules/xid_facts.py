@@ -35,7 +35,7 @@ options:
       - Leave out what is older. A time in ISO 8601 (V(2026-11-30T08:00:00+01:00); without an offset it is the machine's
         own time), or how long ago (V(90m), V(24h), V(7d)).
       - An event whose time isn't known stays in.
-      - Without it the journal is read from the start of the machine, anything else whole.
+      - Without it the journal and O(fabric_manager_log) are read from the start of the machine, anything else whole.
     type: str
   limit:
     description:

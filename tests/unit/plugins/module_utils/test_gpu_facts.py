@@ -222,7 +222,9 @@ def test_misses_no_link_of_a_single_gpu_without_a_fabric(
 
 def test_misses_no_link_of_a_divided_gpu(tmp_path: Path) -> None:
     commands = healthy(H100_X2.replace("_mig>Disabled", "_mig>Enabled", 2))
-    off = "GPU 0: NVIDIA A100-SXM4-80GB (UUID: GPU-0)\nUnable to retrieve NVLink information as all links are inActive\n"
+    off = (
+        "GPU 0: NVIDIA A100-SXM4-80GB (UUID: GPU-0)\nUnable to retrieve NVLink information as all links are inActive\n"
+    )
     commands.answers = {**commands.answers, "nvlink -s": off}
     assert codes(collect(commands, str(tmp_path))) == []
 

@@ -173,6 +173,21 @@ def test_reads_the_fabric_managers_log_too(tmp_path: Path) -> None:
     assert collect(NOTHING, absent, NOW).events == []
 
 
+@pytest.mark.parametrize(("since", "codes"), [(None, [22003]), ("60d", [20034, 22003])])
+def test_leaves_out_what_the_fabric_manager_wrote_before_the_machine_started(
+    tmp_path: Path, since: str | None, codes: list[int]
+) -> None:
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/stat").write_text(f"btime {int((NOW - timedelta(days=9)).timestamp())}\n")
+    log = tmp_path / "fabricmanager.log"
+    log.write_text(
+        "[Nov 02 2026 10:00:00] [ERROR] [tid 1] detected NVSwitch fatal error 20034 on fid 0\n"
+        "[Nov 30 2026 10:00:00] [ERROR] [tid 1] detected NVSwitch fatal error 22003 on fid 0\n"
+    )
+    facts = collect(NOTHING, Request(root=str(tmp_path), since=since, fabric_manager_log=str(log)), NOW)
+    assert [event.code for event in facts.events] == codes
+
+
 @pytest.mark.parametrize(
     ("answer", "request_", "words"),
     [
