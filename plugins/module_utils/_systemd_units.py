@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 
-# Takes the words of a command, returns its status, standard output and standard error.
-RunCommand = Callable[[list[str]], "tuple[int, str, str]"]
+from ansible_collections.trainyard.cluster.plugins.module_utils._command import RunCommand
 
+_CALL_SECONDS = 60.0
 _PROPERTIES = ("MainPID", "NeedDaemonReload", "FragmentPath", "DropInPaths", "ExecMainStartTimestamp")
 # What follows the weekday, which Python would read in the language of the machine.
 _TIME = "%Y-%m-%d %H:%M:%S.%f UTC"
@@ -62,15 +62,22 @@ class UnitState:
 
 
 def units(run: RunCommand, watched: Sequence[Watched], root: str = "/") -> list[UnitState]:
-    """Return the state of each unit. One that systemd doesn't know doesn't run. Raises SystemdError."""
+    """Return the state of each unit. One that systemd doesn't know doesn't run.
+
+    Raises SystemdError, and re.error where a pattern is none.
+    """
+    for unit in watched:
+        re.compile(unit.mapped or "")
     if not watched:
         return []
-    status, output, errors = run(
-        ["systemctl", "show", "--timestamp=us", f"--property={','.join(_PROPERTIES)}", *(unit.name for unit in watched)]
-    )
-    blocks = parse_show(output)
-    if status != 0 or len(blocks) != len(watched):
-        raise SystemdError(f"systemctl can't tell how the units are: {' '.join(errors.split()) or 'it says nothing'}")
+    command = ["env", "TZ=UTC", "systemctl", "show", "--timestamp=us", f"--property={','.join(_PROPERTIES)}"]
+    result = run([*command, *(unit.name for unit in watched)], _CALL_SECONDS)
+    if result.timed_out:
+        raise SystemdError(f"systemctl gave no answer within {_CALL_SECONDS:g} seconds")
+    blocks = parse_show(result.out)
+    if result.rc != 0 or len(blocks) != len(watched):
+        said = " ".join(result.err.split()) or "it says nothing"
+        raise SystemdError(f"systemctl can't tell how the units are: {said}")
     return [_state(unit, block, root) for unit, block in zip(watched, blocks)]
 
 

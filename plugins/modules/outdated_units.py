@@ -110,6 +110,7 @@ import re
 from dataclasses import asdict
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.trainyard.cluster.plugins.module_utils._command import run_command
 from ansible_collections.trainyard.cluster.plugins.module_utils._systemd_units import SystemdError, Watched, units
 
 
@@ -134,12 +135,8 @@ def main() -> None:
         supports_check_mode=True,
     )
 
-    def run(command: list[str]) -> tuple[int, str, str]:
-        status, output, errors = module.run_command(command, environ_update={"LC_ALL": "C.UTF-8", "TZ": "UTC"})
-        return status, output, errors
-
     try:
-        states = units(run, [Watched(**unit) for unit in module.params["units"]])
+        states = units(run_command, [Watched(**unit) for unit in module.params["units"]])
     except SystemdError as error:
         module.fail_json(msg=f"units: {error}")
     except re.error as error:

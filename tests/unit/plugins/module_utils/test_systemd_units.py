@@ -10,8 +10,8 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
+from ansible_collections.trainyard.cluster.plugins.module_utils._command import CommandResult, RunCommand
 from ansible_collections.trainyard.cluster.plugins.module_utils._systemd_units import (
-    RunCommand,
     SystemdError,
     UnitState,
     Watched,
@@ -29,7 +29,7 @@ DROP_IN = "/etc/systemd/system/web.service.d/ours.conf"
 
 
 def says(output: str, status: int = 0, errors: str = "") -> RunCommand:
-    return lambda command: (status, output, errors)
+    return lambda argv, timeout: CommandResult(status, output, errors)
 
 
 @pytest.fixture
@@ -175,6 +175,11 @@ def test_answers_for_several_units_in_order(root: Path) -> None:
 def test_says_that_systemd_cannot_be_asked(root: Path, output: str, status: int) -> None:
     with pytest.raises(SystemdError, match="systemctl can't tell how the units are: no bus"):
         units(says(output, status, "no\nbus\n"), [Watched("web")], str(root))
+
+
+def test_says_that_systemd_hangs() -> None:
+    with pytest.raises(SystemdError, match="systemctl gave no answer within 60 seconds"):
+        units(lambda argv, timeout: CommandResult(None, "", "", timed_out=True), [Watched("web")])
 
 
 def test_reads_values_that_hold_equals_signs() -> None:

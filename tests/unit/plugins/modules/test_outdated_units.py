@@ -55,6 +55,7 @@ def test_names_units_to_reload(tmp_path: Path) -> None:
     ("unit", "script", "words"),
     [
         ({"name": "web", "mapped": "("}, SYSTEMCTL, "units: mapped is no regular expression"),
+        ({"name": "web", "mapped": "("}, SYSTEMCTL.replace("{process}", "0"), "units: mapped is no regular expression"),
         (
             {"name": "web"},
             "#!/bin/sh\necho Failed to connect to bus >&2; exit 1\n",
