@@ -19,7 +19,7 @@ description:
 positional: _input
 options:
   _input:
-    description: By severity the numbers that are to have this one and not the catalogue's.
+    description: By severity, the numbers that get this one in place of the catalogue's; C({}) changes none.
     type: dict
     required: true
 seealso:

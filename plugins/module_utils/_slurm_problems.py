@@ -25,7 +25,7 @@ WARNING = "warning"
 INFO = "info"
 
 _RESUME = "then resume it (scontrol update nodename={node} state=resume)."
-# Reasons of Slurm and of this collection: severity, code, what it means, what to do.
+# Reasons of Slurm and of this collection: pattern, code, what it means, what to do.
 _REASONS = (
     (
         re.compile(r"gres/gpu count (?:reported|too) low|^GPU missing:|gres/gpu.*(?:invalid|missing)", re.IGNORECASE),

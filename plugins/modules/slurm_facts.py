@@ -456,7 +456,14 @@ ansible_facts:
               description: V(critical), V(warning) or V(info).
               type: str
             code:
-              description: Short name of the kind of problem, as V(node_not_responding).
+              description:
+                - A stable name.
+                - Of the cluster, V(slurm_missing), V(slurm_not_answering), V(authentication_failed),
+                  V(client_version_differs), V(controller_down), V(controller_not_responding), V(partition_not_up).
+                - Of a node, V(gpus_missing), V(node_smaller_than_declared), V(node_invalid_registration),
+                  V(node_rebooted), V(node_kill_task_failed), V(node_prolog_failed), V(node_not_responding),
+                  V(node_not_registered), V(node_down), V(node_drained), V(node_draining), V(node_held_by_trainyard),
+                  V(node_rebooting), V(slurmd_newer_than_controller).
               type: str
             node:
               description: Name of the node; null for the cluster.
@@ -470,6 +477,36 @@ ansible_facts:
             action:
               description: What to do.
               type: str
+  sample:
+    slurm:
+      version: 24.11.5
+      cluster_name: trainyard
+      source: json
+      controllers:
+        - {name: head, mode: primary, responding: true}
+      controller_responding: true
+      nodes:
+        - name: gpu1
+          state: MIXED
+          flags: []
+          cpus: 96
+          cpus_allocated: 24
+          memory_mib: 2000000
+          gpus: 8
+          gpus_used: 2
+          partitions: [train]
+          drained: false
+      partitions:
+        - name: train
+          state: UP
+      jobs:
+        - id: 4711
+          state: RUNNING
+          user: ann
+          nodes: [gpu1]
+          gpus: 2
+      jobs_by_node: {gpu1: [4711]}
+      problems: []
 """
 
 import os

@@ -60,6 +60,7 @@ def test_a_module_documents_itself(path: Path) -> None:
     )
     assert yaml.safe_load(constants["EXAMPLES"])
     assert yaml.safe_load(constants["RETURN"])
+    assert re.search(r"^ +sample:", constants["RETURN"], re.MULTILINE)
     assert len(path.read_text().split('"""')[-1].splitlines()) < 120, (
         "a module is thin: the thinking goes to module_utils"
     )
