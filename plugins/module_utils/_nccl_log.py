@@ -73,7 +73,7 @@ _KINDS = (
     ("version_mismatch", re.compile(r"Mismatched NCCL version|NCCL version mismatch")),
     (
         "ib_completion",
-        re.compile(r"Got completion .*(?:with error|status)|async (?:fatal )?event|transport retry", re.I),
+        re.compile(r"Got completion .{0,200}?(?:with error|status)|async (?:fatal )?event|transport retry", re.I),
     ),
     ("ib_connection", re.compile(r"ibv_(?:modify_qp|reg_mr|create_qp|open_device)\w* failed|Call to ibv_\w+ failed")),
     (
