@@ -90,7 +90,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class XidFacts:
-    """events: the newest of them, in the log's order; events_total counts all. groups and verdicts speak of all.
+    """events: the newest of them, in the logs' order; events_total counts all. groups and verdicts speak of all.
 
     catalogue: NVIDIA's documents, with their version, that the meanings are from.
     """
@@ -141,12 +141,22 @@ def collect(run: RunCommand, request: Request, now: datetime) -> XidFacts:
         path=request.path,
         since=begin.isoformat() if begin else None,
         catalogue=VERSION,
-        events=events[-request.limit :] if request.limit else events,
+        events=_newest(events, request.limit),
         events_total=len(events),
         groups=groups,
         gpus=_verdicts(groups, "gpu", (XID,)),
         switches=_verdicts(groups, "nvswitch", (SXID, FABRIC_MANAGER)),
     )
+
+
+def _newest(events: list[XidEvent], limit: int) -> list[XidEvent]:
+    """Return that many, in their order; where a time isn't known the last ones. limit: 0 is all."""
+    if not limit or len(events) <= limit:
+        return events
+    if any(event.time is None for event in events):
+        return events[-limit:]
+    places = sorted(range(len(events)), key=lambda place: datetime.fromisoformat(events[place].time or ""))
+    return [events[place] for place in sorted(places[-limit:])]
 
 
 def _since_then(events: Iterable[XidEvent], begin: datetime | None) -> list[XidEvent]:

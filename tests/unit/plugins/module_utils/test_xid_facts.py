@@ -173,6 +173,17 @@ def test_reads_the_fabric_managers_log_too(tmp_path: Path) -> None:
     assert collect(NOTHING, absent, NOW).events == []
 
 
+def test_the_newest_events_are_those_of_both_logs(tmp_path: Path) -> None:
+    log = tmp_path / "fabricmanager.log"
+    log.write_text(
+        "[Nov 28 2026 10:00:00] [ERROR] [tid 1] detected NVSwitch fatal error 20034 on fid 0\n"
+        "[Dec 01 2026 10:30:00] [ERROR] [tid 1] detected NVSwitch fatal error 22003 on fid 0\n"
+    )
+    request = Request(root=str(tmp_path), limit=3, fabric_manager_log=str(log))
+    facts = collect(FakeRun(CommandResult(0, LOG, "")), request, NOW)
+    assert ([event.code for event in facts.events], facts.events_total) == ([48, 48, 22003], 6)
+
+
 @pytest.mark.parametrize(("since", "codes"), [(None, [22003]), ("60d", [20034, 22003])])
 def test_leaves_out_what_the_fabric_manager_wrote_before_the_machine_started(
     tmp_path: Path, since: str | None, codes: list[int]
