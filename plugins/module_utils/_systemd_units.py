@@ -145,7 +145,9 @@ def _replaced(process: str, mapped: str | None) -> Iterable[str]:
                 names = (line.rstrip("\n").split(None, 5)[-1] for line in maps)
                 found.update({name: True for name in names if re.search(mapped, name)})
     except PermissionError as error:
-        raise SystemdError(f"{error.filename} can't be read; run as root (become: true)") from error
+        raise SystemdError(
+            f"{error.filename} can't be read; run as root, in a container with CAP_SYS_PTRACE"
+        ) from error
     except OSError:
         pass  # it ended meanwhile
     return [name[: -len(_DELETED)] for name in found if name.endswith(_DELETED)]
