@@ -61,6 +61,9 @@ _REPORTED = re.compile(
 _REPORTED_AT = re.compile(r"(?P<file>[\w./-]+\.(?:cc|cu|h|c|cpp)):(?P<line>\d{1,6})\b")
 _NUMBER = re.compile(r"0x[0-9a-fA-F]+|\d+")
 _MOST_NAMES = 20
+# Of longer texts no part is looked at that a pattern would try again from each letter.
+_HOST_LETTERS = 300
+_BODY_LETTERS = 2000
 _INTERESTING = (
     "Channel", "Ring ", "comm ", "ncclCommInit", "Bootstrap", "NET/", "Using network", "NCCL", "cudaDriver",
     "Connected", "GPU Direct", "[Service", "[Rank", *"0123456789",
@@ -255,7 +258,7 @@ def _statement(state: _State, before: str, level: str, body: str) -> None:
     place = _GPU_AND_PLACE.search(before, max(0, before.rfind("[")))
     writer = _Writer()
     if place:
-        match = _WRITER.search(before[: place.start()].rstrip().rpartition(" ")[2])
+        match = _WRITER.search(before[: place.start()].rstrip().rpartition(" ")[2][-_HOST_LETTERS:])
         if match:
             writer = _Writer(_host(state, match["host"], before), int(match["pid"]), int(place["gpu"]))
     if level == "INFO":
@@ -284,7 +287,7 @@ def _bare(state: _State, body: str) -> None:
     if version:
         _version(state, version)
     if _REPORTED.search(body):
-        place = _REPORTED_AT.search(body)
+        place = _REPORTED_AT.search(body[:_BODY_LETTERS])
         where = _Place(place["file"], int(place["line"])) if place else _Place()
         _message(state, "error", body, _Writer(), where)
     elif state.last is not None and state.last.device is None and body.find("on dev ") >= 0:

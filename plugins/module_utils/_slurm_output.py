@@ -35,6 +35,7 @@ _CPUS = re.compile(r"([0-9]{1,12})/([0-9]{1,12})/([0-9]{1,12})/([0-9]{1,12})\Z")
 _GRES = re.compile(r"(?:gres[/:])?(?:gpu|mps|shard):|gres[/:](?:gpu|mps|shard)\Z")
 _HOSTS = re.compile(r"[A-Za-z](?:[A-Za-z0-9_.-]|\[[0-9,-]+\]|,(?=[A-Za-z]))*\Z")
 _NODELIST = "NODELIST"
+_STATE = re.compile(r"ST(?:ATE.*)?\Z")
 # Words of sinfo, but for those that stand in reasons too (failed, error).
 _NODE_STATES = frozenset(
     [
@@ -143,15 +144,17 @@ def parse_table(output: str) -> list[Row]:
     """Return the lines, if a column is known in at least one of them, `|` stands between columns, or `=` in them."""
     lines = [words for words in map(_words, output.splitlines()) if words]
     header = next((words for words in lines if _NODELIST in words), None)
-    rows = [_with_nodes(_row(words), header) if header else _row(words) for words in lines]
+    rows = [_below(header, _row(words)) if header else _row(words) for words in lines]
     known = "|" in output or _PAIR.search(output) or any(row != Row(row.words) for row in rows)
     return rows if known else []
 
 
-def _with_nodes(row: Row, header: list[str]) -> Row:
-    """Return the row with what stands below the header's NODELIST, where a name may be one without a digit."""
+def _below(header: list[str], row: Row) -> Row:
+    """Return the row as its header has it: a name may be one without a digit, a word of a reason may be a state's."""
     host = row.words[header.index(_NODELIST)] if len(row.words) == len(header) else ""
-    return replace(row, nodes=host) if row.nodes is None and host != _NODELIST and _HOSTS.match(host) else row
+    if row.nodes is None and host != _NODELIST and _HOSTS.match(host):
+        row = replace(row, nodes=host)
+    return row if any(map(_STATE.match, header)) else replace(row, state=None, flags=[])
 
 
 def _words(line: str) -> list[str]:

@@ -474,6 +474,12 @@ def test_tells_columns_apart_that_look_alike(line: str, expected: dict[str, Any]
     assert {field: found[field] for field in expected} == expected
 
 
+def test_words_of_a_reason_are_no_states_below_a_header_that_has_none() -> None:
+    rows = read("REASON USER TIMESTAMP NODELIST\ngpu down ann 2026-11-30T08:00:00 n1\n").rows
+    assert (rows[1].state, rows[1].nodes) == (None, "n1")
+    assert read("NODELIST NODES STATE\nn1 1 down\n").rows[1].state == "DOWN"
+
+
 def test_finds_hosts_without_a_digit_below_their_header() -> None:
     rows = read("GRES_USED NODELIST\ngpu:a100:1(IDX:0) rembrandt\ngpu:a100:0 n/a\n").rows
     assert [row.nodes for row in rows] == [None, "rembrandt", None]
