@@ -18,7 +18,7 @@ description:
 positional: _input, label, field, otherwise
 options:
   _input:
-    description: The kinds, each with its C(codes) and its texts.
+    description: The kinds, each with its C(codes) and its texts. A code is of one kind alone.
     type: list
     elements: dict
     required: true

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from ansible.errors import AnsibleFilterError
 from ansible_collections.trainyard.cluster.plugins.module_utils import _xid_catalogue
 
 DOCUMENTATION = r"""
@@ -47,7 +48,10 @@ _value:
 
 def xid_alerts(severities: Mapping[str, Sequence[int]]) -> list[dict[str, object]]:
     """Return what an alert says of each Xid; see DOCUMENTATION."""
-    return _xid_catalogue.alerts(severities)
+    try:
+        return _xid_catalogue.alerts(severities)
+    except ValueError as error:
+        raise AnsibleFilterError(f"xid_alerts: {error}") from error
 
 
 class FilterModule:

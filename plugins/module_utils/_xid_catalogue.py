@@ -310,9 +310,16 @@ _NVLINK5_CODES = range(144, 151)
 def alerts(severities: Mapping[str, Sequence[int]]) -> list[dict[str, object]]:
     """Return what an alert says of each Xid: codes, severity, action.
 
-    severities: the codes by severity where this isn't to be the catalogue's.
+    severities: the codes by severity where this isn't to be the catalogue's. Raises ValueError where it holds another
+    severity or a code that the catalogue doesn't have.
     """
+    for severity in severities:
+        if severity not in (CRITICAL, WARNING, INFO):
+            raise ValueError(f"'{severity}' is no severity; write {CRITICAL}, {WARNING} or {INFO}.")
     chosen = {code: severity for severity, codes in severities.items() for code in codes}
+    unknown = [code for code in chosen if code not in XIDS]
+    if unknown:
+        raise ValueError(f"{unknown[0]!r} is no Xid of the catalogue; write one of its numbers, such as 79.")
     found: dict[tuple[str, str], list[int]] = {}
     for code, known in XIDS.items():
         if known.meaning == _NOT_IN_USE:

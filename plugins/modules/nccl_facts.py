@@ -232,6 +232,7 @@ ansible_facts:
               description:
                 - Traffic class of programs that connect by the RDMA connection manager and ask for none; RoCE alone.
                 - NCCL doesn't connect by it.
+                - Null where the port has no folder in C(/sys/kernel/config/rdma_cm), as one with a class may, too.
               type: int
             errors_symbol:
               description: Symbol errors.

@@ -11,7 +11,8 @@ version_added: 0.1.0
 description:
   - Compares when a unit's main process started with when the files that it read were changed, and its program and
     libraries with those on the disk. Changes nothing.
-  - A change is whatever C(stat) calls one, of owner and mode too, so that a file of old that was put back is noticed.
+  - A change is whatever C(stat) calls one, of owner, mode and hard links too, so that a file of old that was put back
+    is noticed.
   - A play that restarts what this module names restarts nothing without need, and makes good what a play before it that
     was cut short left behind. Handlers do neither.
   - A file that isn't there asks for nothing.

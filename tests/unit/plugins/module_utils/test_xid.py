@@ -495,6 +495,15 @@ def test_the_catalogue_is_whole() -> None:
     assert most_severe([]) == "ignore"
 
 
+@pytest.mark.parametrize(
+    ("severities", "words"),
+    [({"wrn": [13]}, "'wrn' is no severity; write critical, "), ({"info": ["13"]}, "'13' is no Xid of the catalogue")],
+)
+def test_alerts_refuse_what_they_do_not_know(severities: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        alerts(severities)
+
+
 def test_an_alert_says_what_to_do_on_a_node_of_a_cluster() -> None:
     found = {code: kind for kind in alerts({"info": [13]}) for code in kind["codes"]}  # type: ignore[attr-defined]
     assert [found[code]["severity"] for code in (13, 31, 43, 79, 149)] == [
