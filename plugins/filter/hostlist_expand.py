@@ -6,9 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ansible.errors import AnsibleFilterError
-from ansible_collections.trainyard.cluster.plugins.module_utils._slurm_hostlist import HostlistError, expand
-from ansible_collections.trainyard.cluster.plugins.plugin_utils._hostlist import texts
+from ansible_collections.trainyard.cluster.plugins.plugin_utils._hostlist import expand
 
 DOCUMENTATION = r"""
 name: hostlist_expand
@@ -20,6 +18,8 @@ description:
     comes twice (filter C(unique)).
   - Knows Slurm's syntax alone, in which C(@), C(!), C(&), C(*) and steps (C([0-10/2])) mean nothing, and refuses them.
   - Refuses a list of more than 65536 hosts, as Slurm does.
+requirements:
+  - ClusterShell (Python package on the controller)
 positional: _input
 options:
   _input:
@@ -44,10 +44,7 @@ _value:
 
 
 def hostlist_expand(hosts: Any) -> list[str]:
-    try:
-        return [name for one in texts("hostlist_expand", hosts) for name in expand(one)]
-    except HostlistError as error:
-        raise AnsibleFilterError(f"hostlist_expand: {error}") from error
+    return expand("hostlist_expand", hosts)
 
 
 class FilterModule:

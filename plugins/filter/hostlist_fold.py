@@ -7,16 +7,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from ansible.errors import AnsibleFilterError
-from ansible_collections.trainyard.cluster.plugins.module_utils._slurm_hostlist import HostlistError, expand
-from ansible_collections.trainyard.cluster.plugins.plugin_utils._hostlist import texts
-
-try:
-    from ClusterShell.RangeSet import RangeSet
-except ImportError as error:
-    _MISSING: ImportError | None = error
-else:
-    _MISSING = None
+from ansible_collections.trainyard.cluster.plugins.plugin_utils._hostlist import expand, fold
 
 DOCUMENTATION = r"""
 name: hostlist_fold
@@ -58,17 +49,8 @@ _MAX_DIGITS = 9
 
 
 def hostlist_fold(hosts: Any) -> str:
-    if _MISSING is not None:
-        raise AnsibleFilterError(
-            "hostlist_fold needs the Python package ClusterShell on the controller: "
-            f"install it beside Ansible, as pip install ClusterShell ({_MISSING})."
-        )
-    try:
-        names = {name for one in texts("hostlist_fold", hosts) for name in expand(one)}
-    except HostlistError as error:
-        raise AnsibleFilterError(f"hostlist_fold: {error}") from error
     numbers: dict[tuple[str, bool], list[str]] = {}
-    for name in names:
+    for name in set(expand("hostlist_fold", hosts)):
         match = _NUMBERED.match(name)
         if match and len(match[2]) <= _MAX_DIGITS:
             numbers.setdefault((match[1], True), []).append(match[2])
@@ -83,7 +65,7 @@ def hostlist_fold(hosts: Any) -> str:
 def _brackets(numbers: list[str]) -> str:
     if len(numbers) < 2:
         return "".join(numbers)
-    return f"[{RangeSet.fromlist(numbers)}]"
+    return f"[{fold(numbers)}]"
 
 
 def _natural(stem: str) -> list[tuple[int, str]]:

@@ -9,8 +9,9 @@ Format: the manual pages slurm.conf(5) (NodeName) and scontrol(1) (show hostname
 from __future__ import annotations
 
 import itertools
+import math
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 # Slurm itself refuses a range of more hosts.
 MAX_HOSTS = 65536
@@ -20,23 +21,28 @@ _TOKEN = re.compile(r"\[([^\[\]]*)\]|([^\[\]]+)")
 _PLAIN = re.compile(r"[A-Za-z0-9._-]+\Z")
 _RUN = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18}))?\Z")
 
+# Takes the first number of a range, the last one and the digits that each has at least; gives them in order.
+Count = Callable[[int, int, int], Iterable[str]]
+
 
 class HostlistError(ValueError):
     """The text is no host list; the message is a sentence that says what is wrong with it."""
 
 
-def expand(hostlist: str) -> list[str]:
+def count_plainly(first: int, last: int, digits: int) -> Iterable[str]:
+    """Count with the standard library, all that a target has."""
+    return (f"{number:0{digits}d}" for number in range(first, last + 1))
+
+
+def expand(hostlist: str, count: Count = count_plainly) -> list[str]:
     """Return the names in the order of the list, doubles included, as `scontrol show hostnames` does.
 
     Raises HostlistError.
     """
     names: list[str] = []
     for part in _parts(hostlist):
-        choices = [_choices(hostlist, bracket, plain) for bracket, plain in _TOKEN.findall(part)]
-        count = 1
-        for some in choices:
-            count *= len(some)
-        if len(names) + count > MAX_HOSTS:
+        choices = [_choices(hostlist, count, bracket, plain) for bracket, plain in _TOKEN.findall(part)]
+        if len(names) + math.prod(len(some) for some in choices) > MAX_HOSTS:
             raise HostlistError(f"'{_short(hostlist)}' holds more than {MAX_HOSTS} hosts, which Slurm doesn't take.")
         names.extend("".join(words) for words in itertools.product(*choices))
     return names
@@ -59,7 +65,7 @@ def _parts(hostlist: str) -> Iterator[str]:
             position = separator.end()
 
 
-def _choices(hostlist: str, bracket: str, plain: str) -> list[str]:
+def _choices(hostlist: str, count: Count, bracket: str, plain: str) -> list[str]:
     """Return what one token stands for: the numbers of a bracket, or the words beside it."""
     if plain:
         if not _PLAIN.match(plain):
@@ -72,14 +78,14 @@ def _choices(hostlist: str, bracket: str, plain: str) -> list[str]:
             raise HostlistError(
                 f"'{_short(hostlist)}' has '[{_short(bracket)}]' in it: write numbers and ranges, as [1-8,12]."
             )
-        first, last = match[1], match[2] or match[1]
-        if int(last) < int(first):
+        first, last = int(match[1]), int(match[2] or match[1])
+        if last < first:
             raise HostlistError(
-                f"'{_short(hostlist)}' counts down from {first} to {last}: write the smaller one first."
+                f"'{_short(hostlist)}' counts down from {match[1]} to {match[2]}: write the smaller one first."
             )
-        if int(last) - int(first) >= MAX_HOSTS - len(numbers):
+        if last - first >= MAX_HOSTS - len(numbers):
             raise HostlistError(f"'{_short(hostlist)}' holds more than {MAX_HOSTS} hosts, which Slurm doesn't take.")
-        numbers.extend(f"{number:0{len(first)}d}" for number in range(int(first), int(last) + 1))
+        numbers.extend(count(first, last, len(match[1])))
     return numbers
 
 

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from ansible.errors import AnsibleFilterError
 from ansible_collections.trainyard.cluster.plugins.filter import hostlist_expand, hostlist_fold
+from ansible_collections.trainyard.cluster.plugins.module_utils import _slurm_hostlist
+from ansible_collections.trainyard.cluster.plugins.plugin_utils import _hostlist
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -72,11 +74,22 @@ def test_refuses_what_is_no_host_list(function: Any, hosts: Any) -> None:
         function(hosts)
 
 
-def test_says_that_clustershell_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hostlist_fold, "_MISSING", ImportError("No module named 'ClusterShell'"))
-    with pytest.raises(AnsibleFilterError, match="pip install ClusterShell"):
-        fold(["n1"])
-    assert expand("n[1-2]") == ["n1", "n2"], "needs no ClusterShell"
+@pytest.mark.parametrize("function", [fold, expand])
+def test_says_that_clustershell_is_missing(function: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_hostlist, "_MISSING", ImportError("No module named 'ClusterShell'"))
+    with pytest.raises(AnsibleFilterError, match=f"{function.__name__} needs .* pip install ClusterShell"):
+        function(["n1"])
+
+
+@pytest.mark.parametrize("hosts", ["gpu[01-100]", "a[8-011]", "a[001-2]", "a[98-101]b[3-4]", "n[3,1,1]", "[0-1]"])
+def test_counts_as_the_modules_do(hosts: str) -> None:
+    assert expand(hosts) == _slurm_hostlist.expand(hosts)
+
+
+@given(st.integers(0, 10**17), st.integers(0, 300), st.integers(1, 18))
+def test_counts_any_range_as_the_modules_do(first: int, more: int, width: int) -> None:
+    hosts = f"n[{first:0{width}d}-{first + more}]"
+    assert expand(hosts) == _slurm_hostlist.expand(hosts)
 
 
 NAMES = st.from_regex(r"[a-z][a-z0-9.-]{0,6}[0-9]{0,3}", fullmatch=True)
