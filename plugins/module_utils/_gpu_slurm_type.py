@@ -11,6 +11,7 @@ h100, a100, l40s, rtx4090. Rules, first match wins:
 - a GeForce, TITAN or RTX board is its series and number with the suffix that makes it another board:
   "NVIDIA GeForce RTX 2080 Ti" is rtx2080ti, "NVIDIA RTX PRO 6000 Blackwell Server Edition" is rtxpro6000;
 - a workstation board of the A series goes without "RTX": "NVIDIA RTX A6000" is a6000;
+- a laptop's is another board than the card of that name: "NVIDIA RTX A5000 Laptop GPU" is a5000laptop;
 - anything else is its product name in lower case, without the maker's name, joined by underscores.
 """
 
@@ -23,10 +24,10 @@ _NO_NAME = frozenset({"graphics device", "nvidia graphics device", "device", "gr
 _CHIP = re.compile(r"^((?:GB|GH|GV|GP|[ABCHKLMPSTV])\d{1,4}[A-Z]{0,2})(?=$|[\s_/-])", re.IGNORECASE)
 _SERIES = re.compile(
     r"^(?P<series>RTX PRO|RTX|GTX|GTS|GT|TITAN|MX|NVS)\s*(?P<number>\d+[A-Z]?|RTX|Xp|X|V|Z|Black)?"
-    r"(?:\s+(?P<kind>Ti SUPER|Ti|SUPER|D|M|SFF Ada|Ada)(?=$|\s|-))?",
+    r"(?:[\s-]+(?P<kind>Ti SUPER|Ti|SUPER|D|M|SFF Ada|Ada)(?=$|\s|-))?",
     re.IGNORECASE,
 )
-_WORKSTATION = re.compile(r"^RTX\s+(A\d{3,4}[A-Z]?)\b", re.IGNORECASE)
+_WORKSTATION = re.compile(r"^RTX\s*(A\d{3,4}[A-Z]?)\b", re.IGNORECASE)
 _JETSON = re.compile(r"\b(Orin|Xavier|Thor)\b", re.IGNORECASE)
 
 
@@ -35,13 +36,13 @@ def slurm_type(product_name: str | None) -> str | None:
     if product_name is None or product_name.strip().casefold() in _NO_NAME:
         return None
     name = _MAKER.sub("", product_name).strip()
+    laptop = "laptop" if re.search(r"\bLaptop\b", name, re.IGNORECASE) else ""
     for pattern in (_CHIP, _WORKSTATION):
         match = pattern.match(name)
         if match:
-            return match[1].lower()
+            return match[1].lower() + laptop
     match = _SERIES.match(name)
     if match and match["number"]:
-        laptop = "laptop" if re.search(r"\bLaptop\b", name, re.IGNORECASE) else ""
         return re.sub(r"\s+", "", match["series"] + match["number"] + (match["kind"] or "")).lower() + laptop
     match = _JETSON.search(name)
     if match:
