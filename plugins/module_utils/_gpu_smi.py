@@ -188,6 +188,7 @@ class Device:
     pci_link_generation_host_max: int | None = None
     pci_link_width_current: int | None = None
     pci_link_width_max: int | None = None
+    pci_link_width_host_max: int | None = None
     pci_replay_count: int | None = None
     pci_numa_node: int | None = None
     pci_cpu_affinity: str | None = None
@@ -575,7 +576,9 @@ def read_gpu(index: int, tree: ElementTree.Element, tag: str, whole: bool = True
     fields = _fields(tree)
     failed = sorted(name for name, value in fields.items() if name.startswith(_VITAL) and is_failure(value))
     told = sum(text(value) is not None for value in fields.values())
-    lost = any(is_lost(value) for value in fields.values()) or len(failed) > told
+    # CUDA can't use a GPU whose UUID can't be read, whatever else the driver still remembers of it.
+    gone = any(is_lost(value) for value in fields.values()) or is_failure(fields.get("uuid"))
+    lost = gone or len(failed) > told
     return ReadGpu(
         device=_device(index, LOST if lost else OK if whole else INCOMPLETE, tag, tree, fields),
         needs_reset=any(needs_reset(value) for value in fields.values()),

@@ -188,14 +188,14 @@ def parse_text(output: str, messages: str = "") -> SmiReport:
     messages: what was printed to the error output.
     """
     plain = without_escapes(output)
-    start = plain.find(_TITLE)
-    if start < 0:
-        first = next((line.strip() for line in plain.splitlines() if line.strip()), "(nothing)")
+    before, title, report = plain.partition(_TITLE)
+    if not title:
+        first = next((line.strip() for line in before.splitlines() if line.strip()), "(nothing)")
         raise SmiError(f"the output holds no {_TITLE}; it begins: {first[:120]}")
     header: dict[str, str] = {}
     trees: list[ElementTree.Element] = []
     open_: list[tuple[int, ElementTree.Element]] = []
-    for line in plain[start:].splitlines():
+    for line in report.partition(_TITLE)[0].splitlines():  # a loop (-l) prints one report after another
         match = _HEADER.match(line)
         if match and not trees:
             header.setdefault(match[1], match[2])

@@ -348,6 +348,13 @@ def test_marks_a_gpu_that_is_lost() -> None:
     assert (first.state, first.temperature_gpu_celsius, second.state) == (LOST, None, OK)
 
 
+@pytest.mark.parametrize("printed", ["Unknown Error", "[Unknown Error]", "ERR!"])
+def test_marks_a_gpu_whose_uuid_cannot_be_read(printed: str) -> None:
+    start, end = H100_X2.index("<uuid>"), H100_X2.index("</uuid>")
+    first, second = parse_report(f"{H100_X2[:start]}<uuid>{printed}{H100_X2[end:]}").devices
+    assert (first.state, first.uuid, second.state) == (LOST, None, OK)
+
+
 def test_marks_a_gpu_that_wants_a_reset() -> None:
     assert parse_report(H100_X2.replace("71.50 W", "[GPU requires reset]", 1)).needing_reset == [0]
 
@@ -484,6 +491,10 @@ def test_reads_through(spoilt: str) -> None:
     report = parse_report(spoilt)
     assert [device.state for device in report.devices] == [OK, OK]
     assert [device.memory_total_mib for device in report.devices] == [81559, 81559]
+
+
+def test_reads_the_first_report_of_a_loop() -> None:
+    assert parse_report(H100_X2 + H100_X2[:-100]) == parse_report(H100_X2)
 
 
 def test_keeps_the_other_gpus_when_one_element_is_spoilt() -> None:

@@ -248,6 +248,10 @@ GPU 00000000:2A:00.0
 """
 
 
+def test_reads_the_first_report_of_a_loop() -> None:
+    assert parse_text(REPORT + REPORT) == parse_text(REPORT)
+
+
 def test_tells_lost_and_failing_gpus() -> None:
     report = parse_text(REPORT)
     assert [(gpu.index, gpu.state, gpu.pci_bus_id) for gpu in report.devices] == [
