@@ -55,13 +55,15 @@ class Driver:
 class PciGpu:
     """A GPU on the PCI bus.
 
-    driver: the kernel driver bound to it. numa_node, cpu_affinity: None where the kernel knows none.
+    driver: the kernel driver bound to it. numa_node, cpu_affinity: None where the kernel knows none. slot_lanes: the
+    most that the port above the GPU can use.
     """
 
     pci_bus_id: str
     driver: str | None
     numa_node: int | None
     cpu_affinity: str | None
+    slot_lanes: int | None
 
 
 def read_text(path: str) -> str | None:
@@ -83,15 +85,22 @@ def pci_gpus(root: str) -> list[PciGpu]:
             continue
         driver = os.path.join(device, "driver")
         numa = read_text(os.path.join(device, "numa_node"))
+        port = os.path.dirname(os.path.realpath(device))
         found.append(
             PciGpu(
                 pci_bus_id=os.path.basename(device),
                 driver=os.path.basename(os.readlink(driver)) if os.path.islink(driver) else None,
                 numa_node=int(numa) if numa is not None and numa.isdecimal() else None,
                 cpu_affinity=read_text(os.path.join(device, "local_cpulist")),
+                slot_lanes=_lanes(read_text(os.path.join(port, "max_link_width"))),
             )
         )
     return found
+
+
+def _lanes(width: str | None) -> int | None:
+    """Return a number of PCIe lanes; the kernel shows 0 or 255 where the hardware says nothing."""
+    return int(width) if width is not None and width.isdecimal() and 1 <= int(width) <= 32 else None
 
 
 def driver_gpus(root: str) -> list[str]:

@@ -170,11 +170,20 @@ def collect(run: RunCommand, root: str = "/", nvidia_smi: str = "nvidia-smi", ti
         count=len(working),
         models=dict(sorted(Counter(device.model or "unknown" for device in working).items())),
         slurm_gres=slurm_gres(working),
-        homogeneous=len({(device.model, device.memory_total_mib) for device in working}) == 1 if working else None,
+        homogeneous=_alike(working) if working else None,
         devices=devices,
         topology=topology,
         problems=[*problems, *extra],
     )
+
+
+def _alike(devices: Sequence[Device]) -> bool:
+    totals = {device.memory_total_mib for device in devices}
+    known = [total for total in totals if total is not None]
+    one_size = len(totals) == 1 or (
+        len(known) == len(totals) and max(known) - min(known) <= max(known) * _MEMORY_TOLERANCE
+    )
+    return one_size and len({device.model for device in devices}) == 1
 
 
 def slurm_gres(devices: Sequence[Device]) -> str | None:
@@ -476,7 +485,9 @@ def _with_places(devices: Sequence[Device], on_bus: Sequence[PciGpu], topology: 
         if numa is None and row and row.numa_affinity and row.numa_affinity.isdecimal():
             numa = int(row.numa_affinity)
         affinity = (place.cpu_affinity if place else None) or (row.cpu_affinity if row else None)
-        completed.append(replace(device, pci_numa_node=numa, pci_cpu_affinity=affinity))
+        # nvidia-smi gives the slot's generation, but not its lanes. The ports of a virtual machine are made up.
+        lanes = place.slot_lanes if place and device.virtualization_mode != "Pass-Through" else None
+        completed.append(replace(device, pci_numa_node=numa, pci_cpu_affinity=affinity, pci_link_width_host_max=lanes))
     return completed
 
 

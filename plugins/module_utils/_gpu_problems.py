@@ -330,19 +330,8 @@ def _memory(device: Device) -> Iterator[Problem]:
 def _links(device: Device, alone: bool) -> Iterator[Problem]:
     gpu = device.index
     busy = device.performance_state in _BUSY_STATES or (device.utilisation_gpu_percent or 0) >= _BUSY_PERCENT
-    for code, what, now, best in (
-        ("pci_link_narrow", "lanes", device.pci_link_width_current, device.pci_link_width_max),
-        ("pci_link_slow", "PCIe generation", device.pci_link_generation_current, device.pci_link_generation_max),
-    ):
-        if busy and now is not None and best is not None and now < best:
-            yield Problem(
-                WARNING,
-                code,
-                gpu,
-                "The GPU works over a PCIe link below its maximum.",
-                f"{what}: {now} of {best} at {device.performance_state or 'an unknown performance state'}",
-                "Reseat the board or riser and look at the replay counter; a slot with fewer lanes can't be helped.",
-            )
+    if busy:
+        yield from _pci_link(device)
     down = [link.link for link in device.nvlink_links if not link.active]
     # A virtual machine with one GPU of a baseboard has nobody to be joined to, unless the driver knows of a fabric. A
     # divided GPU talks to none, and an A100 switches its links off.
@@ -376,6 +365,42 @@ def _links(device: Device, alone: bool) -> Iterator[Problem]:
             "Read the fabric manager's log, then drain the node and reset all its GPUs at once.",
         )
     yield from _fabric_health(device)
+
+
+def _pci_link(device: Device) -> Iterator[Problem]:
+    width, most_lanes = device.pci_link_width_current, device.pci_link_width_max
+    generation, newest = device.pci_link_generation_current, device.pci_link_generation_max
+    slot_lanes, slot_generation = device.pci_link_width_host_max, device.pci_link_generation_host_max
+    # The driver's maximum is often the GPU's own. The kernel tells what the slot has, but not in a virtual machine, and
+    # clouds give a card half of its lanes. A board of a baseboard has all of them everywhere.
+    if device.virtualization_mode == "Pass-Through" and not joined_by_nvlink(device):
+        slot_lanes = most_lanes // 2 if most_lanes else None
+        slot_generation = newest - 1 if newest else None
+    for code, what, now, best, slot in (
+        ("pci_link_narrow", "lanes", width, most_lanes, slot_lanes),
+        ("pci_link_slow", "PCIe generation", generation, newest, slot_generation),
+    ):
+        if now is None or best is None or now >= best:
+            continue
+        evidence = f"{what}: {now} of {best} at {device.performance_state or 'an unknown performance state'}"
+        if slot is not None and now >= slot:
+            yield Problem(
+                INFO,
+                code,
+                device.index,
+                "The GPU could use a better PCIe link than its slot or virtual machine seems to have.",
+                evidence,
+                "Nothing, if the machine is built so; otherwise move the board to another slot.",
+            )
+        else:
+            yield Problem(
+                WARNING,
+                code,
+                device.index,
+                "The GPU works over a PCIe link below its maximum.",
+                evidence,
+                "Reseat the board or riser and look at the replay counter; a slot with fewer lanes can't be helped.",
+            )
 
 
 def _fabric_health(device: Device) -> Iterator[Problem]:

@@ -155,7 +155,9 @@ ansible_facts:
           description: The GPUs as C(Gres) in C(slurm.conf) has them; null without a GPU.
           type: str
         homogeneous:
-          description: Whether all GPUs are of one model and memory size; null without a GPU.
+          description:
+            - Whether all GPUs are of one model and memory size; null without a GPU.
+            - Two percent more or less is no other size, since the driver keeps more of a board that drives a display.
           type: bool
         devices:
           description: The GPUs, lost ones included.
@@ -274,7 +276,10 @@ ansible_facts:
               description: PCIe lanes at present.
               type: int
             pci_link_width_max:
-              description: Most PCIe lanes of this GPU in this machine.
+              description: Most PCIe lanes of the GPU, as the driver gives them.
+              type: int
+            pci_link_width_host_max:
+              description: Most PCIe lanes of the slot, as the kernel gives them; null in a virtual machine.
               type: int
             pci_replay_count:
               description: PCIe packets sent again since the driver was loaded.

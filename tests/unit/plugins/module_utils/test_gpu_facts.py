@@ -156,6 +156,51 @@ def test_is_silent_about_what_is_normal(tmp_path: Path, words: str) -> None:
     assert codes(collect(healthy(words), machine(tmp_path, "0000:18:00.0", "0000:2a:00.0"))) == []
 
 
+@pytest.mark.parametrize(
+    ("slot", "lanes", "severity"), [("16", 16, "warning"), ("8", 8, "info"), ("4", 4, "info"), ("255", None, "warning")]
+)
+def test_blames_a_narrow_slot_for_a_narrow_link(tmp_path: Path, slot: str, lanes: int | None, severity: str) -> None:
+    root = machine(tmp_path, "0000:18:00.0", "0000:2a:00.0")
+    port = tmp_path / "sys/devices/pci0000:29/0000:29:00.0"
+    port.mkdir(parents=True)
+    (port / "max_link_width").write_text(f"{slot}\n")
+    device = tmp_path / "sys/bus/pci/devices/0000:2a:00.0"
+    device.rename(port / device.name)
+    device.symlink_to(port / device.name)
+    at = H100_X2.rindex("<current_link_width>16x")
+    facts = collect(
+        healthy(H100_X2[:at] + H100_X2[at:].replace("<current_link_width>16x", "<current_link_width>8x")), root
+    )
+    assert [gpu.pci_link_width_host_max for gpu in facts.devices] == [None, lanes]
+    assert [(one.code, one.severity, one.gpu) for one in facts.problems] == [("pci_link_narrow", severity, 1)]
+
+
+@pytest.mark.parametrize(
+    ("model", "old", "new", "found"),
+    [
+        ("NVIDIA L40S", "<current_link_width>16x", "<current_link_width>8x", ("pci_link_narrow", "info")),
+        ("NVIDIA L40S", "<current_link_width>16x", "<current_link_width>1x", ("pci_link_narrow", "warning")),
+        ("NVIDIA L40S", "<current_link_gen>5", "<current_link_gen>4", ("pci_link_slow", "info")),
+        ("NVIDIA L40S", "<current_link_gen>5", "<current_link_gen>1", ("pci_link_slow", "warning")),
+        ("NVIDIA H100 80GB HBM3", "<current_link_width>16x", "<current_link_width>8x", ("pci_link_narrow", "warning")),
+    ],
+)
+def test_knows_that_a_virtual_machine_hides_the_slot(
+    tmp_path: Path, model: str, old: str, new: str, found: tuple[str, str]
+) -> None:
+    mode = "<gpu_virtualization_mode><virtualization_mode>Pass-Through</virtualization_mode></gpu_virtualization_mode>"
+    xml = H100_X2.replace("NVIDIA H100 80GB HBM3", model).replace(old, new)
+    facts = collect(healthy(xml.replace("<persistence_mode>", f"{mode}<persistence_mode>")), str(tmp_path))
+    assert [(one.code, one.severity) for one in facts.problems] == [found, found]
+
+
+@pytest.mark.parametrize(("memory", "alike"), [("81551 MiB", True), ("40960 MiB", False), ("N/A", False)])
+def test_compares_the_memory_of_gpus_loosely(tmp_path: Path, memory: str, alike: bool) -> None:
+    """The driver keeps some megabytes more of a board that drives a display."""
+    facts = collect(healthy(H100_X2.replace("81559 MiB", memory, 1)), str(tmp_path))
+    assert facts.homogeneous is alike
+
+
 def test_counts_neither_lost_nor_broken_gpus(tmp_path: Path) -> None:
     facts = collect(healthy(H100_X2.replace("31 C", "GPU is lost", 1)), str(tmp_path))
     assert (facts.count, len(facts.devices), facts.slurm_gres) == (1, 2, "gpu:h100:1")
