@@ -283,6 +283,8 @@ def _failure(words: str, result: CommandResult, error: SmiError, on_bus: Sequenc
             problems=[no_handle(handle.index, handle.line) for handle in handles],
             no_handles=handles,
         )
+    if "gpu is lost" in lower:
+        return _Collected(problems=[no_handle(None, said)])
     if "couldn't communicate with the nvidia driver" in lower or "driver not loaded" in lower:
         return _Collected(
             problems=[

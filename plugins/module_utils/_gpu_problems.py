@@ -29,6 +29,27 @@ _BUSY_PERCENT = 10
 _BASEBOARDS = frozenset({"h20", "h200", "h800", "b200", "b300", "gb200", "gb300"})
 # The others leave the GPU working, with less bandwidth or for a moment not.
 _SEVERE_FABRIC_FAULTS = ("route_unhealthy", "incorrect_configuration")
+# Why a GPU that still sits on the bus can't be opened.
+_NO_ACCESS = (
+    (
+        "insufficiently powered",
+        "gpu_power_missing",
+        "A GPU gets too little power to work.",
+        "Switch the machine off and see that every power cable of the board is attached and firmly seated.",
+    ),
+    (
+        "insufficient permissions",
+        "permission_denied",
+        "This user may not open a GPU.",
+        "Become root, or give the user the device nodes /dev/nvidia*.",
+    ),
+    (
+        "blocked by the operating system",
+        "gpu_access_blocked",
+        "The operating system or the container keeps nvidia-smi from a GPU.",
+        "See that the container gets the device.",
+    ),
+)
 _RECOVERY = {
     "reset": "Drain the node and reset the GPU (nvidia-smi --gpu-reset -i {gpu}).",
     "gpu reset": "Drain the node and reset the GPU (nvidia-smi --gpu-reset -i {gpu}).",
@@ -169,15 +190,9 @@ def inforom_corrupted(words: str, devices: Sequence[Device]) -> list[Problem]:
 
 def no_handle(index: int | None, line: str) -> Problem:
     """Return the problem of a GPU that the driver can't open."""
-    if "insufficiently powered" in line:
-        return Problem(
-            CRITICAL,
-            "gpu_power_missing",
-            index,
-            "A GPU gets too little power to work.",
-            line,
-            "Switch the machine off and see that every power cable of the board is attached and firmly seated.",
-        )
+    for phrase, code, message, action in _NO_ACCESS:
+        if phrase in line.lower():
+            return Problem(CRITICAL, code, index, message, line, action)
     return Problem(
         CRITICAL,
         "gpu_lost",

@@ -334,6 +334,17 @@ def test_names_mixed_models(tmp_path: Path) -> None:
         ("Failed to initialize NVML: Insufficient Permissions\n", 4, "permission_denied"),
         ("Failed to initialize NVML: GPU access blocked by the operating system\n", 17, "gpu_access_blocked"),
         ("Failed to initialize NVML: Unknown Error\n", 255, "nvidia_smi_failed"),
+        ("Failed to initialize NVML: GPU is lost\n", 15, "gpu_lost"),
+        (
+            "Unable to determine the device handle for GPU 0000:18:00.0: Insufficient Permissions\n",
+            4,
+            "permission_denied",
+        ),
+        (
+            "Unable to determine the device handle for GPU 0000:18:00.0: GPU access blocked by the operating system\n",
+            17,
+            "gpu_access_blocked",
+        ),
         ("Unable to determine the device handle for GPU3: 0000:5F:00.0: Unknown Error\n", 255, "gpu_lost"),
         (
             "Unable to determine the device handle for GPU 0000:18:00.0: Unable to communicate with GPU because it is "
