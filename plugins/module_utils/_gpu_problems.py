@@ -495,6 +495,15 @@ def _modes(device: Device) -> Iterator[Problem]:
                 f"current {now}, pending {pending}",
                 _RECOVERY["drain and reset"].format(gpu=device.index),
             )
+    if (device.vgpu_license_status or "").lower().startswith("unlicensed"):
+        yield Problem(
+            WARNING,
+            "vgpu_unlicensed",
+            device.index,
+            "The virtual GPU has no licence; the driver slows it down, minutes after the start.",
+            f"license_status {device.vgpu_license_status}",
+            "Give nvidia-gridd the client configuration token, and see that the licence server can be reached.",
+        )
     if device.persistence_mode == "Disabled" and device.driver_model is None:
         yield Problem(
             WARNING,

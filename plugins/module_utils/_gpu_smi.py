@@ -167,6 +167,7 @@ class Device:
     display_active: str | None = None
     driver_model: str | None = None
     virtualization_mode: str | None = None
+    vgpu_license_status: str | None = None
     vbios_version: str | None = None
     gsp_firmware_version: str | None = None
     inforom_image_version: str | None = None
@@ -462,6 +463,9 @@ def _device(index: int, state: str, tag: str, tree: ElementTree.Element, fields:
         display_active=text(get("display_active")),
         driver_model=text(_first(fields, "driver_model/current_dm", "driver_model/current_driver_model")),
         virtualization_mode=text(get("gpu_virtualization_mode/virtualization_mode")),
+        vgpu_license_status=text(
+            _first(fields, "vgpu_software_licensed_product/license_status", "grid_licensed_product/license_status")
+        ),
         vbios_version=text(get("vbios_version")),
         gsp_firmware_version=text(get("gsp_firmware_version")),
         inforom_image_version=text(get("inforom_version/img_version")),

@@ -215,6 +215,9 @@ ansible_facts:
             virtualization_mode:
               description: 'V(None), V(Pass-Through), V(VGPU) or V(Host VGPU).'
               type: str
+            vgpu_license_status:
+              description: Whether a virtual GPU is licensed, in the driver's words; null where it needs no licence.
+              type: str
             vbios_version:
               description: Version of the video BIOS.
               type: str
@@ -594,7 +597,7 @@ ansible_facts:
                   V(page_retirement_pending), V(channel_repair_pending), V(tpc_repair_pending), V(memory_unrepairable),
                   V(pci_link_narrow), V(pci_link_slow), V(nvlink_down), V(fabric_not_completed), V(fabric_failed),
                   V(fabric_unhealthy), V(thermal_slowdown), V(power_brake_slowdown), V(hardware_slowdown),
-                  V(ecc_mode_pending), V(mig_mode_pending), V(persistence_off), V(xid).
+                  V(ecc_mode_pending), V(mig_mode_pending), V(vgpu_unlicensed), V(persistence_off), V(xid).
                 - V(xid) is about serious errors in the kernel log since the driver was loaded. It is a warning, for the
                   log keeps what a reset has mended. M(trainyard.cluster.xid_facts) says more.
               type: str

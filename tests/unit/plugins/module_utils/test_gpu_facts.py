@@ -201,6 +201,22 @@ def test_compares_the_memory_of_gpus_loosely(tmp_path: Path, memory: str, alike:
     assert facts.homogeneous is alike
 
 
+@pytest.mark.parametrize(
+    ("section", "status", "problems"),
+    [
+        ("vgpu_software_licensed_product", "Unlicensed (Restricted)", ["vgpu_unlicensed"]),
+        ("grid_licensed_product", "Unlicensed", ["vgpu_unlicensed"]),
+        ("vgpu_software_licensed_product", "Licensed (Expiry: 2030-1-1 0:0:0 GMT)", []),
+        ("vgpu_software_licensed_product", "N/A", []),
+    ],
+)
+def test_names_a_virtual_gpu_without_a_licence(tmp_path: Path, section: str, status: str, problems: list[str]) -> None:
+    licence = f"<{section}><license_status>{status}</license_status></{section}>"
+    facts = collect(healthy(H100_X2.replace("<persistence_mode>", f"{licence}<persistence_mode>", 1)), str(tmp_path))
+    assert [problem.code for problem in facts.problems] == problems
+    assert facts.devices[0].vgpu_license_status == (None if status == "N/A" else status)
+
+
 def test_counts_neither_lost_nor_broken_gpus(tmp_path: Path) -> None:
     facts = collect(healthy(H100_X2.replace("31 C", "GPU is lost", 1)), str(tmp_path))
     assert (facts.count, len(facts.devices), facts.slurm_gres) == (1, 2, "gpu:h100:1")
