@@ -398,7 +398,7 @@ def _pci_link(device: Device) -> Iterator[Problem]:
         if now is None or best is None or now >= best:
             continue
         evidence = f"{what}: {now} of {best} at {device.performance_state or 'an unknown performance state'}"
-        if slot is not None and now >= slot:
+        if now == slot:  # a slot that has less than the link in use is an invention
             yield Problem(
                 INFO,
                 code,

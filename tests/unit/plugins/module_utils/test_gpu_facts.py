@@ -157,7 +157,8 @@ def test_is_silent_about_what_is_normal(tmp_path: Path, words: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("slot", "lanes", "severity"), [("16", 16, "warning"), ("8", 8, "info"), ("4", 4, "info"), ("255", None, "warning")]
+    ("slot", "lanes", "severity"),
+    [("16", 16, "warning"), ("8", 8, "info"), ("4", 4, "warning"), ("255", None, "warning")],
 )
 def test_blames_a_narrow_slot_for_a_narrow_link(tmp_path: Path, slot: str, lanes: int | None, severity: str) -> None:
     root = machine(tmp_path, "0000:18:00.0", "0000:2a:00.0")
