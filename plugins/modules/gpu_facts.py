@@ -598,8 +598,8 @@ ansible_facts:
                   V(pci_link_narrow), V(pci_link_slow), V(nvlink_down), V(fabric_not_completed), V(fabric_failed),
                   V(fabric_unhealthy), V(thermal_slowdown), V(power_brake_slowdown), V(hardware_slowdown),
                   V(ecc_mode_pending), V(mig_mode_pending), V(vgpu_unlicensed), V(persistence_off), V(xid).
-                - V(pci_link_narrow) and V(pci_link_slow) are V(info) where the slot, or the virtual machine as far as can be
-                  told, has no more.
+                - V(pci_link_narrow) and V(pci_link_slow) are V(info) where the slot has no more, or where a virtual
+                  machine may have no more.
                 - V(xid) is about serious errors in the kernel log since the driver was loaded. It is a warning, for the
                   log keeps what a reset has mended. M(trainyard.cluster.xid_facts) says more.
               type: str
