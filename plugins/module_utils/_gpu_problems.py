@@ -345,7 +345,8 @@ def _memory(device: Device) -> Iterator[Problem]:
 def _links(device: Device, alone: bool) -> Iterator[Problem]:
     gpu = device.index
     busy = device.performance_state in _BUSY_STATES or (device.utilisation_gpu_percent or 0) >= _BUSY_PERCENT
-    if busy:
+    # A GPU without memory of its own (GB10, Jetson) is part of the processor; what it says of a PCIe link is made up.
+    if busy and device.memory_total_mib is not None:
         yield from _pci_link(device)
     down = [link.link for link in device.nvlink_links if not link.active]
     # A virtual machine with one GPU of a baseboard has nobody to be joined to, unless the driver knows of a fabric. A

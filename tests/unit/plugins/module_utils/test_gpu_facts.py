@@ -149,8 +149,9 @@ def test_names_what_ails_one_gpu(tmp_path: Path, old: str, new: str, code: str) 
         ),
         H100_X2.replace("<state>Completed", "<state>N/A").replace("<status>Success", "<status>N/A"),
         H100_X2.replace("<persistence_mode>Enabled", "<persistence_mode>N/A"),
+        H100_X2.replace("81559 MiB", "N/A").replace("<current_link_width>16x", "<current_link_width>1x"),
     ],
-    ids=["at the power limit", "slow link while idle", "no fabric", "no persistence mode"],
+    ids=["at the power limit", "slow link while idle", "no fabric", "no persistence mode", "no memory of its own"],
 )
 def test_is_silent_about_what_is_normal(tmp_path: Path, words: str) -> None:
     assert codes(collect(healthy(words), machine(tmp_path, "0000:18:00.0", "0000:2a:00.0"))) == []
