@@ -29,6 +29,8 @@ _BUSY_PERCENT = 10
 _BASEBOARDS = frozenset({"h20", "h200", "h800", "b200", "b300", "gb200", "gb300"})
 # The others leave the GPU working, with less bandwidth or for a moment not.
 _SEVERE_FABRIC_FAULTS = ("route_unhealthy", "incorrect_configuration")
+# A board has room for 64 retired pages; from here on it is replaced.
+_MANY_RETIRED_PAGES = 60
 # Why a GPU that still sits on the bus can't be opened.
 _NO_ACCESS = (
     (
@@ -291,6 +293,16 @@ def _memory(device: Device) -> Iterator[Problem]:
             "The GPU's memory had errors that ECC could not correct since the driver was loaded.",
             f"volatile uncorrected errors {device.ecc_volatile_uncorrected}",
             reset,
+        )
+    retired = (device.retired_pages_single_bit_count or 0) + (device.retired_pages_double_bit_count or 0)
+    if retired >= _MANY_RETIRED_PAGES:
+        yield Problem(
+            CRITICAL,
+            "page_retirement_full",
+            gpu,
+            "So many memory pages are retired that hardly one more can be.",
+            f"{retired} pages retired",
+            replace,
         )
     rules = (
         (device.remapped_rows_failure, CRITICAL, "row_remap_failure", "A memory row could not be remapped.", replace),

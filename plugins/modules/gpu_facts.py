@@ -594,10 +594,11 @@ ansible_facts:
                 - Of a GPU, V(gpu_lost), V(gpu_power_missing), V(gpu_report_incomplete), V(inforom_corrupted),
                   V(gpu_recovery_needed), V(gpu_reset_required), V(gpu_reset_recommended), V(values_unreadable),
                   V(ecc_uncorrected), V(ecc_sram_threshold_exceeded), V(row_remap_failure), V(row_remap_pending),
-                  V(page_retirement_pending), V(channel_repair_pending), V(tpc_repair_pending), V(memory_unrepairable),
-                  V(pci_link_narrow), V(pci_link_slow), V(nvlink_down), V(fabric_not_completed), V(fabric_failed),
-                  V(fabric_unhealthy), V(thermal_slowdown), V(power_brake_slowdown), V(hardware_slowdown),
-                  V(ecc_mode_pending), V(mig_mode_pending), V(vgpu_unlicensed), V(persistence_off), V(xid).
+                  V(page_retirement_pending), V(page_retirement_full), V(channel_repair_pending),
+                  V(tpc_repair_pending), V(memory_unrepairable), V(pci_link_narrow), V(pci_link_slow), V(nvlink_down),
+                  V(fabric_not_completed), V(fabric_failed), V(fabric_unhealthy), V(thermal_slowdown),
+                  V(power_brake_slowdown), V(hardware_slowdown), V(ecc_mode_pending), V(mig_mode_pending),
+                  V(vgpu_unlicensed), V(persistence_off), V(xid).
                 - V(pci_link_narrow) and V(pci_link_slow) are V(info) where the slot has no more, or where a virtual
                   machine may have no more.
                 - V(xid) is about serious errors in the kernel log since the driver was loaded. It is a warning, for the

@@ -219,6 +219,22 @@ def test_names_a_virtual_gpu_without_a_licence(tmp_path: Path, section: str, sta
     assert facts.devices[0].vgpu_license_status == (None if status == "N/A" else status)
 
 
+@pytest.mark.parametrize(
+    ("single", "double", "problems"),
+    [(60, 0, ["page_retirement_full"]), (31, 29, ["page_retirement_full"]), (29, 30, [])],
+)
+def test_names_a_gpu_that_can_hardly_retire_another_page(
+    tmp_path: Path, single: int, double: int, problems: list[str]
+) -> None:
+    pages = (
+        f"<multiple_single_bit_retirement><retired_count>{single}</retired_count></multiple_single_bit_retirement>"
+        f"<double_bit_retirement><retired_count>{double}</retired_count></double_bit_retirement>"
+    )
+    at = H100_X2.index("<persistence_mode>")
+    xml = f"{H100_X2[:at]}<retired_pages>{pages}</retired_pages>{H100_X2[at:]}"
+    assert [problem.code for problem in collect(healthy(xml), str(tmp_path)).problems] == problems
+
+
 def test_counts_neither_lost_nor_broken_gpus(tmp_path: Path) -> None:
     facts = collect(healthy(H100_X2.replace("31 C", "GPU is lost", 1)), str(tmp_path))
     assert (facts.count, len(facts.devices), facts.slurm_gres) == (1, 2, "gpu:h100:1")
