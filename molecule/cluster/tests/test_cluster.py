@@ -234,6 +234,18 @@ def test_one_part_can_be_done_alone(cluster: Cluster) -> None:
     assert all(counts["changed"] == 0 for counts in recap(output).values()), changed(output)
 
 
+def test_a_gpu_that_is_unfit_for_jobs_is_named(cluster: Cluster) -> None:
+    cluster.on("gpu1", "simgpu set 2 remapped.failure=1")
+    try:
+        status, output = cluster.playbook("verify", "--limit", "gpu1")
+    finally:
+        cluster.on("gpu1", "simgpu set 2 remapped.failure=")
+    assert status == 2, output[-4000:]
+    said = re.sub(r"\s+", " ", output)
+    assert "gpu1 is unfit for jobs. GPU 2: A memory row could not be remapped. (row_remap_failure: " in said
+    assert "Drain the node and have the GPU replaced" in said
+
+
 def test_a_second_run_changes_nothing_and_disturbs_no_job(cluster: Cluster, sleeping_job: str) -> None:
     before = on(
         cluster, f"scontrol show job {sleeping_job} | grep -o 'StartTime=[^ ]*\\|Restarts=[^ ]*\\|NodeList=gpu.*'"
