@@ -168,8 +168,9 @@ def _collect_cluster(asker: _Asker, controllers: list[Controller], gather: Colle
         found = asker.text("its partitions", ["scontrol", "--all", "show", "partition"])
         partitions = found.partitions if found else None
     if JOBS in gather:
-        found = asker.json(["squeue", "--all", "--json"])
-        found = found or asker.text("its jobs", ["scontrol", "--all", "--details", "show", "job"])
+        # In a federation the commands may show the jobs of its other clusters too.
+        found = asker.json(["squeue", "--all", "--local", "--json"])
+        found = found or asker.text("its jobs", ["scontrol", "--all", "--local", "--details", "show", "job"])
         jobs = [job for job in found.jobs if job.state not in _OVER or "COMPLETING" in job.flags] if found else None
     if asker.version != controller_version and asker.version and configuration:
         asker.problems.append(

@@ -143,6 +143,9 @@ def apply(run: RunCommand, request: Request, check_only: bool, timer: Timer | No
             if not request.kill_jobs:
                 limit = request.timeout if waits else 0
                 _wait(run, [step.node.name for step in todo], limit, request.poll, timer)
+                # Jobs may take a day to end, and an operator may have taken a node over meanwhile.
+                now = _show(run, [step.node.name for step in todo])
+                _refuse_others([_plan(node, request, settings) for node in now])
         _update(run, todo)
         if waits and request.state == DRAINED:
             _wait(run, names, request.timeout, request.poll, timer)
@@ -261,9 +264,7 @@ def _promise(state: str, step: _Step) -> str:
 
 def _refuse_down(run: RunCommand, steps: Sequence[_Step], waits: bool, kill_jobs: bool) -> None:
     """Stop ahead of any change where going down is somebody else's matter, or would end jobs."""
-    others = [step.left_alone for step in steps if step.left_alone.endswith("is not taken down.")]
-    if others:
-        raise SlurmError(" ".join(others))
+    _refuse_others(steps)
     if not waits and not kill_jobs:
         jobs = _jobs(run, [step.node.name for step in steps if step.state])
         if jobs:
@@ -271,6 +272,12 @@ def _refuse_down(run: RunCommand, steps: Sequence[_Step], waits: bool, kill_jobs
                 f"Going down would end jobs: {_describe(jobs)}. "
                 "Write wait: true to let them end first, or kill_jobs: true."
             )
+
+
+def _refuse_others(steps: Sequence[_Step]) -> None:
+    others = [step.left_alone for step in steps if step.left_alone.endswith("is not taken down.")]
+    if others:
+        raise SlurmError(" ".join(others))
 
 
 def _update(run: RunCommand, steps: Sequence[_Step]) -> None:
@@ -289,7 +296,7 @@ def _jobs(run: RunCommand, names: Sequence[str]) -> list[RunningJob]:
     """Return the jobs that hold on to one of the nodes."""
     jobs: dict[str, RunningJob] = {}
     for batch in _batches(names):
-        argv = ["squeue", "--all", "--noheader", f"--nodelist={','.join(batch)}", f"--states={_ON_NODES}"]
+        argv = ["squeue", "--all", "--local", "--noheader", f"--nodelist={','.join(batch)}", f"--states={_ON_NODES}"]
         for line in ask(run, [*argv, "--format=%i|%u|%T|%N"], _CALL_SECONDS).splitlines():
             words = [word.strip() for word in line.split("|")]
             if len(words) == 4:
@@ -313,18 +320,30 @@ def _describe(jobs: Sequence[RunningJob]) -> str:
 
 
 def _wait(run: RunCommand, names: Sequence[str], timeout: float, poll: float, timer: Timer) -> None:
-    """Return when no job holds on to the nodes. A controller that is silent for a while (failover) is asked again."""
+    """Return when no job holds on to the nodes, which are drained or down.
+
+    A controller that is silent for a while (failover) is asked again. Raises SlurmError at once where a node is back in
+    service: its jobs never end then, and the caller must not work on it.
+    """
     if not names:
         return
     end = timer.clock() + timeout
     while True:
         jobs: list[RunningJob] = []
         silent: SlurmError | None = None
+        nodes: list[Node] = []
         try:
-            busy = [node.name for node in _show(run, names) if _is_busy(node)]
+            nodes = _show(run, names)
+            busy = [node.name for node in nodes if _is_busy(node)]
             jobs = _jobs(run, names)
         except SlurmError as error:
             silent, busy = error, list(names)
+        resumed = [node.name for node in nodes if not is_held(node.state, node.flags)]
+        if resumed:
+            raise SlurmError(
+                f"{', '.join(resumed[:10])} went back into service while this task waited, so somebody else resumed "
+                "the nodes: agree with them, and run the task again."
+            )
         if not busy and not jobs:
             return
         left = end - timer.clock()

@@ -45,7 +45,7 @@ def new(**changes: CommandResult | str) -> FakeSlurm:
         "show config": fixture("slurm/config-24.11.txt"),
         "show nodes --json": fixture("slurm/nodes-24.11.json"),
         "show partition": fixture("slurm/partitions-24.11.txt"),
-        "squeue --all --json": fixture("slurm/jobs-24.11.json"),
+        "squeue --all --local --json": fixture("slurm/jobs-24.11.json"),
     }
     return FakeSlurm({**answers, **{name.replace("_", " "): value for name, value in changes.items()}})
 
@@ -58,7 +58,7 @@ def old() -> FakeSlurm:
             "show config": fixture("slurm/config-22.05.txt"),
             "--details show node": fixture("slurm/nodes-22.05.txt"),
             "show partition": fixture("slurm/partitions-24.11.txt"),
-            "--details show job": fixture("slurm/jobs-22.05.txt"),
+            "--all --local --details show job": fixture("slurm/jobs-22.05.txt"),
         }
     )
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -40,9 +40,12 @@ class FakeSlurm:
         self.now = 0.0
         self.updates: list[str] = []
         self.broken: str = ""
+        # what somebody else does while this module sleeps
+        self.meanwhile: Callable[[], None] = lambda: None
 
     def sleep(self, seconds: float) -> None:
         self.now += seconds
+        self.meanwhile()
 
     def __call__(self, argv: Sequence[str], timeout: float) -> CommandResult:
         line = " ".join(argv)
@@ -261,6 +264,25 @@ def test_does_not_take_down_what_another_drained() -> None:
     with pytest.raises(SlurmError, match=r"n1 was drained by bob before \(disk\), and is not taken down\."):
         bring(slurm, request("down", ["n1", "n2"]))
     assert slurm.updates == []
+
+
+def test_does_not_take_down_what_another_drained_while_it_waited() -> None:
+    slurm = FakeSlurm(n1=FakeNode(job=15), n2=FakeNode())
+    slurm.meanwhile = lambda: slurm.nodes.update(n1=drained("disk", "bob"))
+    with pytest.raises(SlurmError, match=r"n1 was drained by bob before \(disk\), and is not taken down\."):
+        bring(slurm, request("down", ["n1", "n2"]))
+    assert slurm.updates == ["n1,n2 drain trainyard: driver"]
+    assert slurm.nodes["n1"].reason == "disk"
+
+
+@pytest.mark.parametrize("state", ["drained", "down"])
+def test_says_that_another_resumed_what_it_waits_for(state: str) -> None:
+    slurm = FakeSlurm(n1=FakeNode(job=15), n2=FakeNode())
+    slurm.meanwhile = lambda: slurm.nodes.update(n2=FakeNode(job=1000))
+    with pytest.raises(SlurmError, match="^n2 went back into service while this task waited"):
+        bring(slurm, request(state, ["n1", "n2"]))
+    assert slurm.now == 10
+    assert slurm.updates == ["n1,n2 drain trainyard: driver"]
 
 
 def test_what_another_took_down_is_down() -> None:

@@ -31,7 +31,7 @@ case "$0 $*" in
 *"show config") cat {fixtures}/config-24.11.txt ;;
 *"show nodes --json") cat {fixtures}/nodes-24.11.json ;;
 *"show partition") cat {fixtures}/partitions-24.11.txt ;;
-*"squeue --all --json") cat {fixtures}/jobs-24.11.json ;;
+*"squeue --all --local --json") cat {fixtures}/jobs-24.11.json ;;
 *) exit 1 ;;
 esac
 """
