@@ -8,9 +8,12 @@ from __future__ import annotations
 import glob
 import os
 import re
+import stat
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
+from importlib import import_module
+from typing import BinaryIO
 
 from ansible_collections.trainyard.cluster.plugins.module_utils._command import RunCommand
 from ansible_collections.trainyard.cluster.plugins.module_utils._gpu_driver import read_text
@@ -40,6 +43,12 @@ SOURCES = (JOURNAL, DMESG, FILE)
 # A log that grew for months is read from its end.
 _MOST_BYTES = 64 * 1024 * 1024
 _MOST_LINES = 200_000
+# By what the file begins with: the module of the standard library, or why its lines can't be read and what to give.
+_COMPRESSED = {b"\x1f\x8b": "gzip", b"BZh": "bz2", b"\xfd7zXZ": "lzma"}
+_NO_LINES = {
+    b"\x28\xb5\x2f\xfd": "is compressed by zstd; unpack it (zstd --decompress), and give that file",
+    b"LPKSHHRH": "is the journal's own file; give what journalctl --file prints of it",
+}
 _MOST_PROCESSES = 10
 _SEVERITIES = (INFO, WARNING, CRITICAL)
 _AGO = re.compile(r"^\s*(\d{1,9})\s*(s|m|h|d)\s*$")
@@ -240,10 +249,11 @@ def _journal(begin: datetime | None) -> list[str]:
 
 def _tail(path: str, missing_is_empty: bool = False) -> list[str]:
     try:
+        # Reading from a pipe or /dev/kmsg would never end.
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            raise XidError(f"path: {path} is no regular file; give a log file, or write source: dmesg")
         with open(path, "rb") as file:
-            file.seek(0, os.SEEK_END)
-            file.seek(max(0, file.tell() - _MOST_BYTES))
-            content = file.read(_MOST_BYTES)
+            content = _end(path, file)
     except FileNotFoundError as error:
         if missing_is_empty:
             return []
@@ -252,6 +262,29 @@ def _tail(path: str, missing_is_empty: bool = False) -> list[str]:
         raise XidError(f"path: {path} can't be read ({error.strerror}); give a file that this user may read") from None
     # Control characters other than the line end are no end of a line.
     return content.decode("utf-8", "replace").split("\n")
+
+
+def _end(path: str, file: BinaryIO) -> bytes:
+    """Return the end of a log; one that logrotate compressed is unpacked."""
+    begin = file.read(8)
+    for magic, why in _NO_LINES.items():
+        if begin.startswith(magic):
+            raise XidError(f"path: {path} {why}")
+    packed = next((module for magic, module in _COMPRESSED.items() if begin.startswith(magic)), None)
+    if packed is None:
+        file.seek(0, os.SEEK_END)
+        file.seek(max(0, file.tell() - _MOST_BYTES))
+        return file.read(_MOST_BYTES)
+    file.seek(0)
+    end = b""
+    try:
+        # Only here: a small Python may lack one of them.
+        unpacked = import_module(packed).open(file)
+        for block in iter(lambda: unpacked.read(_MOST_BYTES), b""):
+            end = (end + block)[-_MOST_BYTES:]
+    except Exception as error:  # each module has its own
+        raise XidError(f"path: {path} can't be unpacked ({error}); unpack it with {packed}'s command") from None
+    return end
 
 
 def machine_gpus(root: str) -> dict[str, tuple[int, str | None]]:

@@ -27,7 +27,7 @@ options:
   path:
     description:
       - The file, needed for O(source=file). It may come from C(dmesg), C(journalctl), a syslog daemon, C(/dev/kmsg) or
-        the fabric manager, also as lines of JSON.
+        the fabric manager, also as lines of JSON, and may be compressed by gzip, bzip2 or xz.
       - Of a file above 64 MiB the end is read.
     type: path
   since:

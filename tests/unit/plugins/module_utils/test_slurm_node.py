@@ -279,7 +279,7 @@ def test_does_not_take_down_what_another_drained_while_it_waited() -> None:
 def test_says_that_another_resumed_what_it_waits_for(state: str) -> None:
     slurm = FakeSlurm(n1=FakeNode(job=15), n2=FakeNode())
     slurm.meanwhile = lambda: slurm.nodes.update(n2=FakeNode(job=1000))
-    with pytest.raises(SlurmError, match="^n2 went back into service while this task waited"):
+    with pytest.raises(SlurmError, match=r"^n2 went back into service while this task waited"):
         bring(slurm, request(state, ["n1", "n2"]))
     assert slurm.now == 10
     assert slurm.updates == ["n1,n2 drain trainyard: driver"]

@@ -2,7 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 from __future__ import annotations
 
-from collections.abc import Sequence
+import bz2
+import gzip
+import lzma
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
@@ -211,7 +214,8 @@ def test_leaves_out_what_the_fabric_manager_wrote_before_the_machine_started(
         ),
         (CommandResult(0, "", ""), Request(source="file"), "path: nothing is given"),
         (CommandResult(0, "", ""), Request(source="file", path="/none/such"), "/none/such can't be read"),
-        (CommandResult(0, "", ""), Request(source="file", path="/"), "/ can't be read"),
+        (CommandResult(0, "", ""), Request(source="file", path="/"), "/ is no regular file; give a log file"),
+        (CommandResult(0, "", ""), Request(source="file", path="/dev/null"), "/dev/null is no regular file"),
         (CommandResult(0, "", ""), Request(since="yesterday"), "since: 'yesterday' is no time"),
         (CommandResult(0, "", ""), Request(since="999999999d"), "is no time"),
     ],
@@ -226,3 +230,29 @@ def test_reads_the_end_of_a_log_with_any_bytes(tmp_path: Path) -> None:
     log.write_bytes(b"\x00\xff\xfe junk \x85\n\x1b[31m[1.5] NVRM: Xid (PCI:0000:18:00): 79, \xffname\x1b[0m\n")
     facts = collect(NOTHING, Request(source="file", path=str(log), root=str(tmp_path)), NOW)
     assert [(event.code, "\x1b" in event.line) for event in facts.events] == [(79, False)]
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, lzma.compress])
+def test_unpacks_a_rotated_log(tmp_path: Path, pack: Callable[[bytes], bytes]) -> None:
+    packed = pack(LOG.encode())
+    log = tmp_path / "kern.log.2"
+    log.write_bytes(packed)
+    request = Request(source="file", path=str(log), root=str(tmp_path))
+    assert collect(NOTHING, request, NOW).events_total == 4
+    log.write_bytes(packed[:-20])
+    with pytest.raises(XidError, match=r"kern\.log\.2 can't be unpacked"):
+        collect(NOTHING, request, NOW)
+
+
+@pytest.mark.parametrize(
+    ("begin", "words"),
+    [
+        (b"\x28\xb5\x2f\xfd\x04", "is compressed by zstd; unpack it"),
+        (b"LPKSHHRH\x00", "is the journal's own file; give what journalctl --file"),
+    ],
+)
+def test_finds_no_file_without_lines_healthy(tmp_path: Path, begin: bytes, words: str) -> None:
+    log = tmp_path / "log"
+    log.write_bytes(begin)
+    with pytest.raises(XidError, match=words):
+        collect(NOTHING, Request(source="file", path=str(log), root=str(tmp_path)), NOW)
