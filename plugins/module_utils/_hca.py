@@ -36,7 +36,9 @@ class Gid:
 class HcaPort:
     """A port of an HCA. None is: the driver has no such value. Counters count since the driver was loaded.
 
-    state: DOWN, INIT, ARMED, ACTIVE. physical_state: LinkUp, Polling, Disabled. link_layer: InfiniBand or Ethernet.
+    state: DOWN, INIT, ARMED, ACTIVE. physical_state: LinkUp, Polling, Disabled.
+    link_layer: InfiniBand, Ethernet, or another word, as AWS's EFA has; NCCL itself uses the first two alone.
+    virtual_function: made from a physical port of this machine (SR-IOV), mostly for a virtual machine or container.
     pci_path: the way to it from the root of the bus, "pci0000:16/0000:16:01.0/0000:17:00.0".
     traffic_class_forced: of every packet, whatever programs ask for (NVIDIA's drivers).
     traffic_class_rdma_cm: of programs that connect by the RDMA connection manager and ask for none; NCCL doesn't
@@ -58,6 +60,7 @@ class HcaPort:
     pci_bus_id: str | None
     pci_path: str | None
     numa_node: int | None
+    virtual_function: bool
     traffic_class_forced: int | None
     traffic_class_rdma_cm: int | None
     errors_symbol: int | None
@@ -87,6 +90,12 @@ def hca_ports(root: str) -> list[HcaPort]:
     return ports
 
 
+def of_one_kind(port: HcaPort, other: HcaPort) -> bool:
+    """Say whether the ports are on boards of one type and run one link layer, so that they should run at one rate."""
+    kinds = [(one.hca_type, one.board_id, one.link_layer, one.virtual_function) for one in (port, other)]
+    return kinds[0] == kinds[1]
+
+
 def _port(root: str, hca: str, name: str, number: int) -> HcaPort:
     port = os.path.join(hca, "ports", str(number))
     link_layer = read_text(os.path.join(port, "link_layer"))
@@ -114,6 +123,7 @@ def _port(root: str, hca: str, name: str, number: int) -> HcaPort:
         pci_bus_id=pci_bus_id(os.path.basename(os.path.realpath(device))) if os.path.exists(device) else None,
         pci_path=_pci_path(device),
         numa_node=int(numa) if numa is not None and numa.isdecimal() else None,
+        virtual_function=os.path.exists(os.path.join(device, "physfn")),
         traffic_class_forced=int(forced[1]) if forced else None,
         traffic_class_rdma_cm=_integer(read_text(rdma_cm)),
         errors_symbol=_counter(port, "counters/symbol_error"),

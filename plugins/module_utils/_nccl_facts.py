@@ -14,7 +14,7 @@ from ansible_collections.trainyard.cluster.plugins.module_utils._command import 
 from ansible_collections.trainyard.cluster.plugins.module_utils._gpu_driver import parse_proc_version, read_text
 from ansible_collections.trainyard.cluster.plugins.module_utils._gpu_problems import INFO, WARNING
 from ansible_collections.trainyard.cluster.plugins.module_utils._gpu_topology import TopologyError, parse_topology
-from ansible_collections.trainyard.cluster.plugins.module_utils._hca import HcaPort, hca_ports
+from ansible_collections.trainyard.cluster.plugins.module_utils._hca import HcaPort, hca_ports, of_one_kind
 from ansible_collections.trainyard.cluster.plugins.module_utils._nccl_interfaces import (
     Interface,
     interfaces,
@@ -29,7 +29,9 @@ from ansible_collections.trainyard.cluster.plugins.module_utils._nccl_libraries 
 )
 from ansible_collections.trainyard.cluster.plugins.module_utils._nccl_problem import NcclProblem
 from ansible_collections.trainyard.cluster.plugins.module_utils._nccl_recommended import (
+    LINK_LAYERS,
     Recommendation,
+    active_ports,
     ports_to_use,
     recommend,
     roce_index,
@@ -118,6 +120,7 @@ def collect(run: RunCommand, request: Request) -> NcclFacts:
         except ValueError:
             addresses = None  # no iproute2, or one from before JSON
     found = libraries(root, request.search_paths, cached)
+    plugins = net_plugins(root, request.search_paths, cached)
     ports = hca_ports(root)
     networks = interfaces(root, addresses)
     gdr = _gdr(run, request, ports)
@@ -126,7 +129,7 @@ def collect(run: RunCommand, request: Request) -> NcclFacts:
     )
     return NcclFacts(
         libraries=found,
-        net_plugins=net_plugins(root, request.search_paths, cached),
+        net_plugins=plugins,
         interfaces=networks,
         hcas=ports,
         gdr=gdr,
@@ -134,6 +137,7 @@ def collect(run: RunCommand, request: Request) -> NcclFacts:
         recommended=recommend(networks, ports, default_route(root), _oldest(found)),
         problems=[
             *_of_libraries(found),
+            *_of_plugins(found, plugins, ports),
             *_of_ports(ports),
             *_of_networks(ports, networks, settings),
             *_of_gdr(gdr, ports),
@@ -147,12 +151,18 @@ def _ldconfig() -> str:
 
 
 def default_route(root: str) -> str | None:
-    """Return the interface of the IPv4 default route with the least metric, as /proc/net/route has it."""
+    """Return the interface of the default route with the least metric, by IPv4 or, where that has none, by IPv6."""
     routes = []
     for line in (read_text(os.path.join(root, "proc/net/route")) or "").splitlines()[1:]:
         fields = line.split()
         if len(fields) > 7 and fields[1] == fields[7] == "00000000" and fields[6].isdecimal():
             routes.append((int(fields[6]), fields[0]))
+    if not routes:
+        for line in (read_text(os.path.join(root, "proc/net/ipv6_route")) or "").splitlines():
+            fields = line.split()
+            # Destination and its length, the metric sixth; on lo the kernel has a route that rejects.
+            if len(fields) == 10 and not fields[0].strip("0") and fields[1] == "00" and fields[9] != "lo":
+                routes.append((int(fields[5], 16), fields[9]))
     return min(routes)[1] if routes else None
 
 
@@ -182,7 +192,7 @@ def _gdr(run: RunCommand, request: Request, ports: Sequence[HcaPort]) -> Gdr:
 
 
 def _of_gdr(gdr: Gdr, ports: Sequence[HcaPort]) -> Iterator[NcclProblem]:
-    if gdr.dma_buf is False and not gdr.peermem_loaded and any(port.state == "ACTIVE" for port in ports):
+    if gdr.dma_buf is False and not gdr.peermem_loaded and active_ports(ports):
         yield NcclProblem(
             WARNING,
             "peermem_missing",
@@ -258,9 +268,24 @@ def _of_libraries(found: Sequence[Library]) -> Iterator[NcclProblem]:
         )
 
 
+def _of_plugins(
+    found: Sequence[Library], plugins: Sequence[NetPlugin], ports: Sequence[HcaPort]
+) -> Iterator[NcclProblem]:
+    unused = [port for port in ports if port.state == "ACTIVE" and port.link_layer not in (None, *LINK_LAYERS)]
+    if found and unused and not plugins:
+        yield NcclProblem(
+            WARNING,
+            "net_plugin_missing",
+            None,
+            "NCCL uses InfiniBand and Ethernet alone; without a plugin for these ports it sends by TCP.",
+            f"link layer {unused[0].link_layer}: {', '.join(f'{port.name}:{port.port}' for port in unused)}",
+            "Install the network's plugin (aws-ofi-nccl for AWS's EFA), or name its folder in search_paths.",
+        )
+
+
 def _of_ports(ports: Sequence[HcaPort]) -> Iterator[NcclProblem]:
     for port in ports:
-        if port.state is not None and port.state != "ACTIVE":
+        if port.state is not None and port.state != "ACTIVE" and not port.virtual_function:
             severity, message, action = _down(port)
             yield NcclProblem(
                 severity,
@@ -271,7 +296,7 @@ def _of_ports(ports: Sequence[HcaPort]) -> Iterator[NcclProblem]:
                 action,
             )
     for port in ports:
-        twins = [twin for twin in ports if _twins(port, twin)]
+        twins = [twin for twin in ports if twin.state == "ACTIVE" and of_one_kind(port, twin)]
         best = max((twin.rate_gigabits_per_second or 0 for twin in twins), default=0)
         if (
             port.state == "ACTIVE"
@@ -295,9 +320,3 @@ def _down(port: HcaPort) -> tuple[str, str, str]:
     if port.physical_state == "LinkUp" and port.link_layer == "InfiniBand":
         return WARNING, "The link is up, but no subnet manager made the port active.", "Check the subnet manager."
     return WARNING, "The port has no working link.", "Check the cable and the switch port."
-
-
-def _twins(port: HcaPort, other: HcaPort) -> bool:
-    """Ports of one board type that run the same link layer are expected to run at one rate."""
-    kind = (port.hca_type, port.board_id, port.link_layer)
-    return other.state == "ACTIVE" and kind == (other.hca_type, other.board_id, other.link_layer)

@@ -56,13 +56,14 @@ class Interface:
 def interfaces(root: str, addresses: Mapping[str, list[str]] | None) -> list[Interface]:
     """Return the interfaces under root's /sys/class/net. addresses: by name, None where they can't be asked for."""
     folder = os.path.join(root, "sys/class/net")
-    found = []
-    for name in sorted(_entries(folder)):
-        path = os.path.join(folder, name)
-        if not os.path.isdir(path):
-            continue  # bonding_masters is a file
-        found.append(_judged(_interface(path, name, (addresses or {}).get(name, [])), path, addresses is not None))
-    return found
+    found = [
+        _interface(os.path.join(folder, name), name, (addresses or {}).get(name, []))
+        for name in sorted(_entries(folder))
+        if os.path.isdir(os.path.join(folder, name))  # bonding_masters is a file
+    ]
+    # A bridge that a cable ends in, as a host of virtual machines has it, bears the host's own address.
+    outward = {one.controller for one in found if one.kind in {"physical", "bond", "vlan"}}
+    return [_judged(one, os.path.join(folder, one.name), addresses is not None, one.name in outward) for one in found]
 
 
 def _interface(path: str, name: str, addresses: list[str]) -> Interface:
@@ -106,12 +107,13 @@ def _flags(path: str) -> int:
         return 0
 
 
-def _judged(interface: Interface, path: str, addresses_known: bool) -> Interface:
+def _judged(interface: Interface, path: str, addresses_known: bool, leads_out: bool) -> Interface:
     reason = None
     if interface.kind == "loopback":
         reason = "loopback"
-    elif _LOCAL_NAME.match(interface.name) or (
-        interface.kind in {"bridge", "virtual"} and not _OUTWARD_NAME.match(interface.name)
+    elif not leads_out and (
+        _LOCAL_NAME.match(interface.name)
+        or (interface.kind in {"bridge", "virtual"} and not _OUTWARD_NAME.match(interface.name))
     ):
         reason = "virtual: its addresses are known on this host alone"
     elif interface.controller is not None:

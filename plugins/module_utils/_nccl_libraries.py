@@ -37,10 +37,10 @@ _WITHIN = (
     "",
     "lib",
     "lib64",
-    "lib/python3*/site-packages/nvidia/nccl/lib",
-    "lib/python3*/site-packages/nvidia/cu*/lib",
-    "lib/python3*/site-packages/torch/lib",
-    "lib/python3/dist-packages/torch/lib",
+    # Debian and Ubuntu say dist-packages.
+    "lib/python3*/*-packages/nvidia/nccl/lib",
+    "lib/python3*/*-packages/nvidia/cu*/lib",
+    "lib/python3*/*-packages/torch/lib",
 )
 _KINDS = (
     ("ofi", "aws-ofi"),

@@ -4,8 +4,8 @@
 """The fewest variables that a machine needs beside NCCL's own choices.
 
 NCCL's choices, from its source (releases 2.18 to 2.30): for sockets every interface that begins with "ib", else every
-one but docker*, lo* and virbr*; all active ports; traffic class 0; the GID index by itself since 2.21, before that
-index 0.
+one but docker*, lo* and virbr*; all active ports of InfiniBand and Ethernet; traffic class 0; the GID index by itself
+since 2.21, before that index 0.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from ansible_collections.trainyard.cluster.plugins.module_utils._hca import HcaPort
+from ansible_collections.trainyard.cluster.plugins.module_utils._hca import HcaPort, of_one_kind
 from ansible_collections.trainyard.cluster.plugins.module_utils._nccl_interfaces import Interface
 
+LINK_LAYERS = ("InfiniBand", "Ethernet")
 _PASSED_OVER = ("docker", "lo", "virbr")
 _CHOOSES_GID_SINCE = (2, 21)
 _IPV4_MAPPED = "0000:0000:0000:0000:0000:ffff:"
@@ -66,28 +67,41 @@ def _sockets(interfaces: Sequence[Interface], default_route: str | None) -> Iter
     yield Recommendation("NCCL_SOCKET_IFNAME", f"={best.name}", f"{best.name} {why}; NCCL would also take {others}.")
 
 
+def active_ports(ports: Sequence[HcaPort]) -> list[HcaPort]:
+    """Return the ports that NCCL takes by itself."""
+    return [port for port in ports if port.state == "ACTIVE" and port.link_layer in LINK_LAYERS]
+
+
 def ports_to_use(ports: Sequence[HcaPort]) -> list[HcaPort]:
-    """Return the active ports of the kind (link layer and rate) with the greatest rate in sum."""
+    """Return the active ports of the kind (link layer and rate) with the greatest rate in sum.
+
+    Virtual functions belong to whatever they were made for, unless there is nothing else.
+    """
+    active = active_ports(ports)
     kinds: dict[tuple[str | None, float], list[HcaPort]] = {}
-    for port in ports:
-        if port.state == "ACTIVE" and port.rate_gigabits_per_second:
+    for port in [port for port in active if not port.virtual_function] or active:
+        if port.rate_gigabits_per_second:
             kinds.setdefault((port.link_layer, port.rate_gigabits_per_second), []).append(port)
     return max(kinds.values(), key=lambda kind: sum(port.rate_gigabits_per_second or 0 for port in kind), default=[])
 
 
 def _ports(ports: Sequence[HcaPort], used: Sequence[HcaPort]) -> Iterator[Recommendation]:
-    layers = {port.link_layer for port in ports if port.state == "ACTIVE"}
-    others = [port for port in ports if port.state == "ACTIVE" and port not in used]
-    # A port of the same link layer that merely runs slower is a fault to mend, not a network to leave out.
-    if not used or not others or len(layers) < 2 or any(port.link_layer == used[0].link_layer for port in others):
+    # A port that is slower than others of its kind is a fault to mend, not a network to leave out.
+    network = [port for port in active_ports(ports) if any(of_one_kind(port, one) for one in used)]
+    others = [port for port in active_ports(ports) if port not in network]
+    if not used or not others:
         return
-    names = ",".join(f"{port.name}:{port.port}" for port in used)
     yield Recommendation(
         "NCCL_IB_HCA",
-        f"={names}",
+        f"={','.join(f'{port.name}:{port.port}' for port in network)}",
         f"These {used[0].link_layer} ports are the compute network; NCCL would also take "
-        f"{', '.join(f'{port.name}:{port.port} ({port.link_layer})' for port in others)}.",
+        f"{', '.join(map(_described, others))}.",
     )
+
+
+def _described(port: HcaPort) -> str:
+    kind = "virtual function" if port.virtual_function else f"{port.rate_gigabits_per_second or 0:g} Gb/s"
+    return f"{port.name}:{port.port} ({port.link_layer}, {kind})"
 
 
 def _gid_index(used: Sequence[HcaPort], version: str | None) -> Iterator[Recommendation]:

@@ -182,7 +182,7 @@ ansible_facts:
               description: Rate in Gb/s.
               type: float
             link_layer:
-              description: 'V(InfiniBand) or V(Ethernet).'
+              description: V(InfiniBand), V(Ethernet), or V(Unknown) where it is neither, as with AWS's EFA.
               type: str
             lid:
               description: Local identifier.
@@ -225,6 +225,9 @@ ansible_facts:
             numa_node:
               description: NUMA node of the slot.
               type: int
+            virtual_function:
+              description: Whether it was made from a physical port of this machine (SR-IOV).
+              type: bool
             traffic_class_forced:
               description: Traffic class that the driver gives every packet, whatever programs ask for; RoCE alone.
               type: int
@@ -344,8 +347,8 @@ ansible_facts:
             code:
               description:
                 - A stable name.
-                - V(nccl_missing), V(nccl_versions_differ), V(hca_port_down), V(hca_port_slow), V(mtu_differs),
-                  V(gid_index_wrong), V(peermem_missing), V(gpu_without_near_nic), V(setting_unknown),
+                - V(nccl_missing), V(nccl_versions_differ), V(net_plugin_missing), V(hca_port_down), V(hca_port_slow),
+                  V(mtu_differs), V(gid_index_wrong), V(peermem_missing), V(gpu_without_near_nic), V(setting_unknown),
                   V(setting_deprecated) or V(setting_with_blanks).
               type: str
             device:

@@ -59,6 +59,12 @@ def test_finds_every_library_once(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize("folder", ["dist-packages/nvidia/nccl/lib", "site-packages/nvidia/cu13/lib"])
+def test_finds_the_library_of_a_python_environment(tmp_path: Path, folder: str) -> None:
+    wheel = library(tmp_path / "local/lib/python3.12" / folder / "libnccl.so.2")
+    assert [one.path for one in libraries(str(tmp_path), [str(tmp_path / "local")], [])] == [str(wheel)]
+
+
 @pytest.mark.parametrize("content", [b"", b"\x7fELF", b"NCCL version"])
 def test_knows_no_version_where_the_file_has_none(tmp_path: Path, content: bytes) -> None:
     library(tmp_path / "libnccl.so.2", content)
@@ -150,6 +156,17 @@ def test_judges_interfaces(tmp_path: Path) -> None:
     assert found["ens3"].speed_megabits_per_second is None
 
 
+def test_a_bridge_with_a_cable_bears_the_hosts_address(tmp_path: Path) -> None:
+    for bridge, member in (("br0", "ens1"), ("cni0", "veth1"), ("br-lan", "bond0")):
+        (interface(tmp_path, bridge) / "bridge").mkdir()
+        (interface(tmp_path, member) / "master").symlink_to(f"../{bridge}")
+    (tmp_path / "sys/class/net/ens1/device").mkdir()
+    (tmp_path / "sys/class/net/bond0/bonding").mkdir()
+    addresses = {name: ["192.0.2.1/24"] for name in ("br0", "cni0", "br-lan")}
+    found = interfaces(str(tmp_path), addresses)
+    assert [one.name for one in found if one.bootstrap] == ["br-lan", "br0"]
+
+
 def test_does_not_ask_for_addresses_that_cannot_be_known(tmp_path: Path) -> None:
     (interface(tmp_path, "ens2") / "device").mkdir()
     (only,) = interfaces(str(tmp_path), None)
@@ -233,8 +250,43 @@ def test_sees_no_slow_port_among_equals_and_leaves_out_the_storage_network(tmp_p
     assert codes(facts) == [("nccl_missing", None)]
     (only,) = facts.recommended
     assert (only.name, only.value.split(",")[:2]) == ("NCCL_IB_HCA", ["=mlx5_0:1", "mlx5_1:1"])
-    assert "mlx5_bond_0:1 (Ethernet)" in only.reason
+    assert "mlx5_bond_0:1 (Ethernet, 200 Gb/s)" in only.reason
     assert "mlx5_bond_0" not in only.value
+
+
+@pytest.mark.parametrize("link_layer", ["Ethernet", "InfiniBand"])
+def test_leaves_out_ports_of_another_kind(tmp_path: Path, link_layer: str) -> None:
+    hca(tmp_path, "mlx5_0", link_layer=link_layer)
+    hca(tmp_path, "mlx5_1", link_layer=link_layer, rate="200 Gb/sec (4X HDR)")  # slower than its twin: a fault
+    storage = hca(tmp_path, "mlx5_2", link_layer=link_layer, rate="100 Gb/sec (4X EDR)")
+    (storage.parents[1] / "hca_type").write_text("MT4125\n")
+    virtual = hca(tmp_path, "mlx5_3", link_layer=link_layer)
+    (virtual.parents[1] / "device/physfn").mkdir(parents=True)
+    facts = collect(no_command, Request(str(tmp_path)))
+    assert codes(facts)[1:] == [("hca_port_slow", "mlx5_1:1")]
+    assert [port.virtual_function for port in facts.hcas] == [False, False, False, True]
+    (only,) = facts.recommended
+    assert (only.name, only.value) == ("NCCL_IB_HCA", "=mlx5_0:1,mlx5_1:1")
+    others = f"mlx5_2:1 ({link_layer}, 100 Gb/s), mlx5_3:1 ({link_layer}, virtual function)"
+    assert only.reason.endswith(f"NCCL would also take {others}.")
+
+
+def test_does_not_call_an_unused_virtual_function_down(tmp_path: Path) -> None:
+    virtual = hca(tmp_path, "mlx5_8", state="1: DOWN", phys_state="3: Disabled")
+    (virtual.parents[1] / "device/physfn").mkdir(parents=True)
+    assert codes(collect(no_command, Request(str(tmp_path)))) == [("nccl_missing", None)]
+
+
+def test_efa_needs_a_plugin_and_no_peermem(tmp_path: Path) -> None:
+    library(tmp_path / "usr/lib/x86_64-linux-gnu/libnccl.so.2.27.3")
+    for name in ("rdmap16s27", "rdmap32s27"):
+        hca(tmp_path, name, link_layer="Unknown", rate="100 Gb/sec (4X EDR)")
+    gpu_driver(tmp_path, "", "5.10.0")
+    facts = collect(topology("junk"), Request(str(tmp_path)))
+    assert codes(facts) == [("net_plugin_missing", None)]
+    assert facts.recommended == []
+    library(tmp_path / "opt/amazon/ofi-nccl/lib/x86_64-linux-gnu/libnccl-net.so")
+    assert codes(collect(topology("junk"), Request(str(tmp_path)))) == []
 
 
 def gpu_driver(root: Path, flavour: str, kernel: str) -> None:
@@ -399,3 +451,16 @@ def test_reads_the_default_route(tmp_path: Path) -> None:
     )
     assert default_route(str(tmp_path)) == "ens1"
     assert default_route(str(tmp_path / "none")) is None
+
+
+def test_reads_the_default_route_of_ipv6(tmp_path: Path) -> None:
+    (tmp_path / "proc/net").mkdir(parents=True)
+    zeros = "0" * 32
+    (tmp_path / "proc/net/route").write_text("Iface\tDestination\tGateway\n")
+    (tmp_path / "proc/net/ipv6_route").write_text(
+        f"{zeros} 00 {zeros} 00 fe80{'0' * 27}1 00000400 00000001 00000000 00000003     ens2\n"
+        f"{zeros} 00 {zeros} 00 fe80{'0' * 27}1 00000064 00000001 00000000 00000003     ens1\n"
+        f"20010db8{'0' * 24} 40 {zeros} 00 {zeros} 00000001 00000001 00000000 00000001     ens3\n"
+        f"{zeros} 00 {zeros} 00 {zeros} ffffffff 00000001 00000000 00200200       lo\n"
+    )
+    assert default_route(str(tmp_path)) == "ens1"
