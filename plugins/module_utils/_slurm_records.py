@@ -20,7 +20,7 @@ from ansible_collections.trainyard.cluster.plugins.module_utils._slurm_values im
 MARK = "trainyard: "
 # A node in one of these gets no new job until somebody, or Slurm, says so.
 _HELD = frozenset({"DRAIN", "FAIL", "INVALID_REG"})
-_NOT_READY = frozenset({"MAINTENANCE", "POWERED_DOWN", "POWER_DOWN", "POWERING_DOWN", "REBOOT_ISSUED"})
+_NOT_READY = frozenset({"MAINTENANCE", "POWER_DOWN", "POWERING_DOWN", "REBOOT_ISSUED"})
 
 
 @dataclass(frozen=True)
@@ -90,14 +90,14 @@ def judge(state: str | None, flags: list[str], reason: str | None, is_registered
     """Return the fields of Node that follow from its state.
 
     responding: slurmd answers, as far as Slurm says; before slurmd registers Slurm calls a node IDLE that may be off.
-    available: Slurm may start jobs there.
+    available: Slurm may start jobs there; where it saves power it switches the node on for them.
     """
     held = is_held(state, flags)
     responding = is_registered and "NOT_RESPONDING" not in flags and state not in ("UNKNOWN", "FUTURE")
     return {
         "responding": responding,
         "available": state in ("IDLE", "MIXED", "ALLOCATED")
-        and responding
+        and (responding or "POWERED_DOWN" in flags)
         and not held
         and _NOT_READY.isdisjoint(flags),
         "drained": "DRAIN" in flags,

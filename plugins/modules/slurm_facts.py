@@ -241,7 +241,9 @@ ansible_facts:
               description: Whether slurmd has registered and answers.
               type: bool
             available:
-              description: Whether Slurm may start jobs there, as far as room is left.
+              description:
+                - Whether Slurm may start jobs there, as far as room is left. A node that Slurm switched off to save power
+                  is switched on for them.
               type: bool
             drained:
               description: Whether it is drained or draining.

@@ -540,3 +540,18 @@ def test_a_broken_output_is_read_or_refused(output: str) -> None:
 def test_whatever_comes_it_is_read_or_refused(output: str) -> None:
     with suppress(SlurmError):
         read(output)
+
+
+@pytest.mark.parametrize(
+    ("state", "available"),
+    [
+        ("IDLE+CLOUD+POWERED_DOWN", True),
+        ("IDLE+CLOUD+NOT_RESPONDING+POWERED_DOWN", True),
+        ("IDLE+CLOUD+POWERING_DOWN", False),
+        ("IDLE+CLOUD+DRAIN+POWERED_DOWN", False),
+        ("IDLE+CLOUD+NOT_RESPONDING", False),
+    ],
+)
+def test_a_node_that_saves_power_is_switched_on_for_a_job(state: str, available: bool) -> None:
+    (node,) = read(f"NodeName=c1\n   State={state}\n   BootTime=None SlurmdStartTime=None\n").nodes
+    assert (node.responding, node.available) == (False, available)
