@@ -41,6 +41,7 @@ from ansible_collections.trainyard.cluster.plugins.module_utils._nccl_settings i
     effective,
     of_settings,
     read_settings,
+    selects,
 )
 
 _PEERMEM = (
@@ -142,6 +143,7 @@ def collect(run: RunCommand, request: Request) -> NcclFacts:
             *_of_networks(ports, networks, settings),
             *_of_gdr(gdr, ports),
             *of_settings(settings),
+            *_of_selections(ports, networks, settings),
         ],
     )
 
@@ -243,6 +245,29 @@ def _of_networks(
                 "NCCL_IB_GID_INDEX names no RoCE v2 address of this port.",
                 f"index {wanted}: {gid.type if gid else 'nothing'}",
                 f"Set it to {right}." if right is not None else "Give the port's interface an IPv4 address.",
+            )
+
+
+def _of_selections(
+    ports: Sequence[HcaPort], networks: Sequence[Interface], settings: Sequence[Setting]
+) -> Iterator[NcclProblem]:
+    interfaces_up: list[tuple[str, int | None]] = [
+        (one.name, None) for one in networks if one.bootstrap_reason != "down"
+    ]
+    ports_up: list[tuple[str, int | None]] = [(port.name, port.port) for port in active_ports(ports)]
+    for name, there, message in (
+        ("NCCL_SOCKET_IFNAME", interfaces_up, "No interface that is up bears such a name; jobs fail at their start."),
+        ("NCCL_IB_HCA", ports_up, "No active port bears such a name; everything between nodes goes by TCP."),
+    ):
+        value = effective(settings, name)
+        if value and there and not any(selects(value, *one) for one in there):
+            yield NcclProblem(
+                WARNING,
+                "setting_selects_nothing",
+                name,
+                message,
+                f"{name}={value}; there are {', '.join(one for one, _port in there)}",
+                "Correct it to names of this machine.",
             )
 
 

@@ -87,6 +87,21 @@ def effective(settings: Sequence[Setting], name: str) -> str | None:
     return next((setting.value for setting in settings if setting.effective and setting.name == name), None)
 
 
+def selects(value: str, name: str, port: int | None = None) -> bool:
+    """Say whether NCCL takes an interface, or a port of an HCA, by a setting.
+
+    value: beginnings of names, whole names after =, behind ^ those that are not taken. A port may follow a name.
+    """
+    listed = value.removeprefix("^")
+    exact = listed.startswith("=")
+    found = False
+    for entry in listed.removeprefix("=").split(","):
+        wanted, _colon, number = entry.partition(":")
+        if wanted and (name == wanted if exact else name.startswith(wanted)):
+            found = found or port is None or number.partition(":")[0] in ("", str(port))
+    return found != value.startswith("^")
+
+
 def of_settings(settings: Sequence[Setting]) -> Iterator[NcclProblem]:
     """Yield settings that NCCL doesn't take as they were meant."""
     for setting in settings:

@@ -349,7 +349,7 @@ ansible_facts:
                 - A stable name.
                 - V(nccl_missing), V(nccl_versions_differ), V(net_plugin_missing), V(hca_port_down), V(hca_port_slow),
                   V(mtu_differs), V(gid_index_wrong), V(peermem_missing), V(gpu_without_near_nic), V(setting_unknown),
-                  V(setting_deprecated) or V(setting_with_blanks).
+                  V(setting_deprecated), V(setting_with_blanks) or V(setting_selects_nothing).
               type: str
             device:
               description: The port (V(mlx5_0:1)), GPU or variable meant; null for the machine as a whole.

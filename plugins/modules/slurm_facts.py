@@ -242,8 +242,8 @@ ansible_facts:
               type: bool
             available:
               description:
-                - Whether Slurm may start jobs there, as far as room is left. A node that Slurm switched off to save power
-                  is switched on for them.
+                - Whether Slurm may start jobs there, as far as room is left.
+                - One that Slurm switched off to save power is switched on for them.
               type: bool
             drained:
               description: Whether it is drained or draining.

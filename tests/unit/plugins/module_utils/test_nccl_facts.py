@@ -352,6 +352,31 @@ def test_names_a_wrong_gid_index_and_mtu_that_differ(tmp_path: Path) -> None:
     assert codes(right)[1:] == [("mtu_differs", None)]
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "right"),
+    [
+        ("NCCL_SOCKET_IFNAME", "eth,ens", True),
+        ("NCCL_SOCKET_IFNAME", "=ens", False),
+        ("NCCL_SOCKET_IFNAME", "eth0", False),
+        ("NCCL_SOCKET_IFNAME", "^docker", True),
+        ("NCCL_SOCKET_IFNAME", "^ens", False),
+        ("NCCL_SOCKET_IFNAME", "^=ens", True),
+        ("NCCL_SOCKET_IFNAME", "ens2", False),
+        ("NCCL_IB_HCA", "mlx5", True),
+        ("NCCL_IB_HCA", "=mlx5_0:1,mlx5_9:1", True),
+        ("NCCL_IB_HCA", "mlx5_0:2", False),
+        ("NCCL_IB_HCA", "^mlx5_0", False),
+        ("NCCL_IB_HCA", "mlx4", False),
+    ],
+)
+def test_names_a_setting_that_selects_nothing(tmp_path: Path, name: str, value: str, right: bool) -> None:
+    hca(tmp_path, "mlx5_0")
+    interface(tmp_path, "ens1")
+    interface(tmp_path, "ens2", state="down")
+    facts = collect(no_command, Request(str(tmp_path), environment={name: value}))
+    assert (("setting_selects_nothing", name) in codes(facts)) is not right
+
+
 @pytest.mark.parametrize(("version", "value"), [("2.20.5", ["3"]), ("2.21.5", []), ("2.27.3", [])])
 def test_recommends_a_gid_index_to_old_releases_alone(tmp_path: Path, version: str, value: list[str]) -> None:
     library(tmp_path / f"usr/lib/x86_64-linux-gnu/libnccl.so.{version}")
