@@ -343,11 +343,16 @@ _RECOVERY_ADVICE = {
     **dict.fromkeys((3, 4), "Let the jobs on the GPU end first."),
     5: "Restart nvidia-imex on all nodes of the NVLink domain.",
 }
-# NVLink 5: the part that reports, then Fatal or Nonfatal (blanks vary).
+# NVLink 5: the part that reports, then Fatal or Nonfatal (blanks vary), at the end numbers; the second is its status.
 _NVLINK5 = re.compile(
-    r"\b(?P<part>[A-Z][A-Z0-9_]+(?:/[A-Z0-9_]+)?)\s+(?:Link\s+)?(?P<fatal>Non-?fatal|Fatal)\b", re.IGNORECASE
+    r"\b(?P<part>[A-Z][A-Z0-9_]+(?:/[A-Z0-9_]+)?)\s+(?:Link\s+)?(?P<fatal>Non-?fatal|Fatal)\b"
+    r"(?:[^(]*\(0x(?P<first>[0-9a-f]{1,8}) 0x(?P<status>[0-9a-f]{1,8})\b)?",
+    re.IGNORECASE,
 )
-_CROSS_CONTAINED = ("RLW_REMAP", "RLW_SRC_TRACK")
+# Bits of the status with which a part that isn't at fault itself ends a program.
+_CROSS_CONTAINED = {"RLW_REMAP": 0x3F, "RLW_SRC_TRACK": 0x0C}
+# Why a link went down, where NVIDIA has nothing done to this GPU: software or the host did it.
+_LINK_REASONS_TO_IGNORE = (0x26, 0x28)
 _NO_SPARE = re.compile(
     r"all reserved rows for bank are remapped|no more (?:spare )?rows|unable to remap", re.IGNORECASE
 )
@@ -364,6 +369,8 @@ def of_xid(code: int, text: str) -> Meaning:
             WARNING,
             "Look it up in NVIDIA's newest catalogue.",
         )
+    if code in _NVLINK5_CODES:
+        return _of_nvlink5(known, text)
     action, advice = known.action, known.advice
     if code == 154:
         match = _RECOVERY.search(text)
@@ -371,17 +378,28 @@ def of_xid(code: int, text: str) -> Meaning:
         action, advice = _RECOVERY_ACTIONS.get(number, SUPPORT), _RECOVERY_ADVICE.get(number, advice)
     elif code == 64 and _NO_SPARE.search(text):
         action, advice = REPLACE, "No spare row is left in that bank of memory."
-    elif code in _NVLINK5_CODES:
-        match = _NVLINK5.search(text)
-        if match and match["fatal"].lower() != "fatal":
-            part = match["part"].upper()
-            action = RESTART if part.startswith(_CROSS_CONTAINED) else IGNORE
-            advice = "If it comes again on the same link, check its cables and connectors." if "BER" in part else None
     elif code == 159:
         advice = "The reset is needed where unified memory (UVM) or vGPU is in use."
     if (action, advice) == (known.action, known.advice):
         return known
     return Meaning(known.name, known.meaning, action, _SEVERITIES.get(action, CRITICAL), advice)
+
+
+def _of_nvlink5(known: Meaning, text: str) -> Meaning:
+    match = _NVLINK5.search(text)
+    if match is None:
+        return known
+    part = match["part"].upper()
+    first, status = (int(match[name], 16) if match[name] else None for name in ("first", "status"))
+    if match["fatal"].lower() == "fatal":
+        if not part.startswith("NETIR_LINK") or first is None or first >> 20 & 0x3F not in _LINK_REASONS_TO_IGNORE:
+            return known
+        why = "Software or the host took the link down; find out which, since jobs need it."
+        return Meaning(known.name, known.meaning, IGNORE, WARNING, why)
+    bits = next((bits for name, bits in _CROSS_CONTAINED.items() if part.startswith(name)), 0)
+    action = RESTART if bits and (status is None or status & bits) else IGNORE
+    advice = "If it comes again on the same link, check its cables and connectors." if "BER" in part else None
+    return Meaning(known.name, known.meaning, action, _SEVERITIES[action], advice)
 
 
 _ECC = "single-bit ECC error, corrected"
@@ -519,12 +537,13 @@ def of_sxid(code: int, fatal: bool | None) -> Meaning:
     return known
 
 
-# The fabric manager's own words: a part of the message, what it means, action, advice.
+# The fabric manager's own words: a part of the message, what it means, severity, action, advice.
 _FABRIC_MANAGER = (
     (
         r"interface version \S+ (?:don't|doesn't|does not) match",
         "FABRIC_MANAGER_VERSION_MISMATCH",
-        "The fabric manager is of another version than the driver and doesn't start.",
+        "The fabric manager is of another version than the driver and doesn't start, so that no program finds a GPU.",
+        CRITICAL,
         UPDATE,
         "Install the fabric manager of the driver's version.",
     ),
@@ -532,6 +551,7 @@ _FABRIC_MANAGER = (
         r"failed to find the GPU handle \d+ in the multicast team",
         "GPU_NOT_IN_FABRIC",
         "A GPU that a program wants in its multicast team isn't in the NVLink fabric.",
+        CRITICAL,
         RESET,
         _RESET_ALL,
     ),
@@ -539,6 +559,7 @@ _FABRIC_MANAGER = (
         r"NV_WARN_NOTHING_TO_DO",
         "NO_NVSWITCH",
         "The driver shows no NVSwitch, so that the fabric manager has nothing to do.",
+        WARNING,
         SUPPORT,
         "Stop the service on a machine without NVSwitches; on one that has them, see whether lspci lists them, and "
         "from Blackwell on whether the NVLink subnet manager (nvlsm) is installed.",
@@ -547,6 +568,7 @@ _FABRIC_MANAGER = (
         r"(?:access|trunk) (?:nv)?link (?:connection )?(?:failure|failed)|nvlink (?:failure|training|init)",
         "NVLINK_FAILURE",
         "NVLinks between GPUs and NVSwitches failed to come up.",
+        CRITICAL,
         CABLING,
         "Reset all GPUs and NVSwitches at once; if the same links fail again, check the boards' seat.",
     ),
@@ -558,9 +580,9 @@ def of_fabric_manager(code: int | None, fatal: bool | None, text: str) -> Meanin
     """Return what an error of the fabric manager means. code, fatal: of the NVSwitch error that it reports, if any."""
     if code is not None:
         return of_sxid(code, fatal)
-    for pattern, name, meaning, action, advice in _FABRIC_MANAGER_PATTERNS:
+    for pattern, name, meaning, severity, action, advice in _FABRIC_MANAGER_PATTERNS:
         if pattern.search(text):
-            return Meaning(name, meaning, action, _SEVERITIES.get(action, CRITICAL), advice)
+            return Meaning(name, meaning, action, severity, advice)
     return Meaning(UNKNOWN, "The fabric manager reports an error.", SUPPORT, WARNING, "Read the fabric manager's log.")
 
 

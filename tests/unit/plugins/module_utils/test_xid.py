@@ -338,7 +338,12 @@ def test_tells_details_from_errors_of_an_nvswitch() -> None:
         (
             "Nov 05 13:55:26 node1 nv-fabricmanager[104230]: fabric manager NVIDIA GPU driver interface version "
             "550.127.05 don't match with driver version 550.120. Please update with matching NVIDIA driver package.",
-            {"kind": "fabric_manager", "action": "update the driver", "time": "2026-11-05T13:55:26+00:00"},
+            {
+                "kind": "fabric_manager",
+                "action": "update the driver",
+                "severity": "critical",
+                "time": "2026-11-05T13:55:26+00:00",
+            },
         ),
         (
             "Nov 05 13:55:26 node1 nvidia-fabricmanager-start.sh[4756]: request to query the NVSwitches "
@@ -457,7 +462,13 @@ def test_reports_an_unknown_code_as_unknown() -> None:
         (64, "Row Remapper: Error writing to inforom", "reset the GPU"),
         (149, "NETIR_LINK_EVT  Fatal   XC0 i0 Link 01 (0x021425c6 0x0)", "reset the GPU"),
         (149, "NETIR_BER_EVENT Nonfatal XC0 i0 Link 03 (0x00086226 0x1)", "ignore"),
+        (149, "NETIR_LINK_EVT Fatal XC0 i0 Link 00 (0x026001c6 0x0)", "ignore"),
+        (149, "NETIR Fatal XC0 i0 Link -1 (0x026fe406 0x0)", "reset the GPU"),
         (145, "RLW_REMAP Nonfatal XC1 i0 Link 03 (0x0 0x1)", "restart the application"),
+        (145, "RLW_REMAP Nonfatal XC1 i0 Link 03", "restart the application"),
+        (145, "RLW_REMAP Nonfatal XC0 i0 Link 03 (0x00000082 0x80000000)", "ignore"),
+        (145, "RLW_SRC_TRACK Nonfatal XC1 i0 Link 03 (0x0 0x8)", "restart the application"),
+        (145, "RLW_SRC_TRACK Nonfatal XC0 i0 Link 03 (0x0 0x2)", "ignore"),
         (54, "", "check cabling"),
         (157, "", "ignore"),
         (161, "", "ignore"),
