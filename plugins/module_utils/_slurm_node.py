@@ -38,6 +38,10 @@ _ON_NODES = "RUNNING,SUSPENDED,COMPLETING,CONFIGURING,STOPPED,RESIZING,SIGNALING
 _WAS = " (was: "
 
 
+class UnfinishedError(SlurmError):
+    """Something went wrong after nodes were changed."""
+
+
 @dataclass(frozen=True)
 class Request:
     """What is wanted. wait and poll, both in seconds: how long jobs may take to end, and how often to look.
@@ -137,18 +141,17 @@ def apply(run: RunCommand, request: Request, check_only: bool, timer: Timer | No
     if request.state == DOWN:
         _refuse_down(run, steps, waits, request.kill_jobs)
     if not check_only:
-        if request.state == DOWN:
-            # Drained, the node gets no new job while its last ones end, and stays out of service when it registers.
-            _update(run, [_Step(step.node, "drain", step.reason) for step in todo if not step.node.drained])
-            if not request.kill_jobs:
-                limit = request.timeout if waits else 0
-                _wait(run, [step.node.name for step in todo], limit, request.poll, timer)
-                # Jobs may take a day to end, and an operator may have taken a node over meanwhile.
-                now = _show(run, [step.node.name for step in todo])
-                _refuse_others([_plan(node, request, settings) for node in now])
-        _update(run, todo)
-        if waits and request.state == DRAINED:
-            _wait(run, names, request.timeout, request.poll, timer)
+        # Drained, a node gets no new job while its last ones end, and stays out of service when it registers.
+        going = [_Step(step.node, "drain", step.reason) for step in todo if not step.node.drained]
+        first = going if request.state == DOWN else todo
+        _update(run, first)
+        try:
+            if request.state == DOWN:
+                steps += _take_down(run, request, todo, settings, timer)
+            elif waits:
+                _wait(run, names, request.timeout, request.poll, timer)
+        except SlurmError as error:
+            raise UnfinishedError(str(error)) if first else error from None
         nodes = _show(run, names) if todo or waits else nodes
     jobs = _jobs(run, names) if request.state in (DRAINED, DOWN) else []
     alone = {step.node.name for step in steps if step.left_alone}
@@ -159,6 +162,24 @@ def apply(run: RunCommand, request: Request, check_only: bool, timer: Timer | No
         after="".join(f"{step.node.name}: {_promise(request.state, step)}\n" for step in todo),
         warnings=[step.left_alone for step in steps if step.left_alone],
     )
+
+
+def _take_down(
+    run: RunCommand, request: Request, todo: Sequence[_Step], settings: dict[str, str | None], timer: Timer
+) -> list[_Step]:
+    """Take down what is drained, when its jobs have ended. Returns what somebody else took down meanwhile."""
+    if request.kill_jobs:
+        _update(run, todo)
+        return []
+    names = [step.node.name for step in todo]
+    _wait(run, names, request.timeout if request.wait else 0, request.poll, timer)
+    # Jobs may take a day to end, and an operator may have taken a node over meanwhile.
+    now = [_plan(node, request, settings) for node in _show(run, names)]
+    _refuse_others(now)
+    taken = [step for step in now if step.left_alone]
+    alone = {step.node.name for step in taken}
+    _update(run, [step for step in todo if step.node.name not in alone])
+    return taken
 
 
 def _hostnames(run: RunCommand, lists: Iterable[str]) -> list[str]:

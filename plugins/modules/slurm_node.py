@@ -133,7 +133,12 @@ from dataclasses import asdict
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.trainyard.cluster.plugins.module_utils._command import run_command
 from ansible_collections.trainyard.cluster.plugins.module_utils._slurm_ask import forget_preferences
-from ansible_collections.trainyard.cluster.plugins.module_utils._slurm_node import Request, apply, find_request_fault
+from ansible_collections.trainyard.cluster.plugins.module_utils._slurm_node import (
+    Request,
+    UnfinishedError,
+    apply,
+    find_request_fault,
+)
 from ansible_collections.trainyard.cluster.plugins.module_utils._slurm_values import SlurmError
 
 
@@ -158,7 +163,7 @@ def main() -> None:
     try:
         result = apply(run_command, request, module.check_mode)
     except SlurmError as error:
-        module.fail_json(msg=str(error))
+        module.fail_json(msg=str(error), changed=isinstance(error, UnfinishedError))
     for warning in result.warnings:
         module.warn(warning)
     module.exit_json(

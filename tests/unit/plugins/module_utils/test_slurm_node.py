@@ -13,6 +13,7 @@ from ansible_collections.trainyard.cluster.plugins.module_utils._slurm_node impo
     Request,
     Result,
     Timer,
+    UnfinishedError,
     apply,
     find_request_fault,
 )
@@ -275,11 +276,23 @@ def test_does_not_take_down_what_another_drained_while_it_waited() -> None:
     assert slurm.nodes["n1"].reason == "disk"
 
 
+def test_keeps_the_reason_of_what_another_took_down_while_it_waited() -> None:
+    slurm = FakeSlurm(n1=FakeNode(job=5), n2=FakeNode())
+    slurm.meanwhile = lambda: slurm.nodes.update(n1=FakeNode("DOWN", reason="PSU", user="bob"))
+    result = bring(slurm, request("down", ["n1", "n2"]))
+    assert slurm.updates == ["n1,n2 drain trainyard: driver", "n2 down trainyard: driver"]
+    assert [(one.name, one.reason, one.left_alone) for one in result.nodes] == [
+        ("n1", "PSU", True),
+        ("n2", "trainyard: driver", False),
+    ]
+    assert result.warnings == ["n1 was down by bob before (PSU), and keeps that reason."]
+
+
 @pytest.mark.parametrize("state", ["drained", "down"])
 def test_says_that_another_resumed_what_it_waits_for(state: str) -> None:
     slurm = FakeSlurm(n1=FakeNode(job=15), n2=FakeNode())
     slurm.meanwhile = lambda: slurm.nodes.update(n2=FakeNode(job=1000))
-    with pytest.raises(SlurmError, match=r"^n2 went back into service while this task waited"):
+    with pytest.raises(UnfinishedError, match=r"^n2 went back into service while this task waited"):
         bring(slurm, request(state, ["n1", "n2"]))
     assert slurm.now == 10
     assert slurm.updates == ["n1,n2 drain trainyard: driver"]

@@ -70,6 +70,14 @@ def test_says_what_is_wrong(folder: Path, arguments: dict[str, Any], words: str)
     assert "Traceback" not in result["msg"]
 
 
+def test_a_failure_after_a_change_says_so(folder: Path) -> None:
+    (folder / "squeue").write_text("#!/bin/sh\necho '7|ann|RUNNING|n1'\n")
+    wanted: dict[str, Any] = {"nodes": "n1", "state": "drained", "reason": "driver", "timeout": 0}
+    first, second = run_module(folder, **wanted), run_module(folder, **wanted)
+    assert "jobs still run: 7 of ann on n1" in first["msg"]
+    assert [(one["failed"], one["changed"]) for one in (first, second)] == [(True, True), (True, False)]
+
+
 def test_documents_what_it_returns() -> None:
     contains = yaml.safe_load(slurm_node.RETURN)["nodes"]["contains"]
     assert sorted(contains) == sorted(field.name for field in fields(NodeResult))
