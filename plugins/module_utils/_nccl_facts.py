@@ -50,6 +50,10 @@ _PEERMEM = (
     "sys/kernel/mm/memory_peers/nv_mem_nc/version",
 )
 _DMA_BUF_SINCE = (5, 12)
+# Destination and its length, source, gateway, metric, two counters, flags, interface.
+_DEFAULT_ROUTE_IPV6 = re.compile(
+    r"^0{32} 00 \w{32} \w\w \w{32} ([0-9a-f]{8}) \w{8} \w{8} \w{8} +(\S+)$", re.MULTILINE | re.ASCII
+)
 _NEAR = ("PIX", "PXB", "PHB")
 
 
@@ -160,11 +164,9 @@ def default_route(root: str) -> str | None:
         if len(fields) > 7 and fields[1] == fields[7] == "00000000" and fields[6].isdecimal():
             routes.append((int(fields[6]), fields[0]))
     if not routes:
-        for line in (read_text(os.path.join(root, "proc/net/ipv6_route")) or "").splitlines():
-            fields = line.split()
-            # Destination and its length, the metric sixth; on lo the kernel has a route that rejects.
-            if len(fields) == 10 and not fields[0].strip("0") and fields[1] == "00" and fields[9] != "lo":
-                routes.append((int(fields[5], 16), fields[9]))
+        table = read_text(os.path.join(root, "proc/net/ipv6_route")) or ""
+        # On lo the kernel has a route that rejects.
+        routes = [(int(metric, 16), name) for metric, name in _DEFAULT_ROUTE_IPV6.findall(table) if name != "lo"]
     return min(routes)[1] if routes else None
 
 
