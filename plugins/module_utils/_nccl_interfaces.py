@@ -69,7 +69,6 @@ def interfaces(root: str, addresses: Mapping[str, list[str]] | None) -> list[Int
 def _interface(path: str, name: str, addresses: list[str]) -> Interface:
     device = os.path.join(path, "device")
     driver = os.path.join(device, "driver")
-    controller = os.path.join(path, "master")
     numa = read_text(os.path.join(device, "numa_node"))
     mtu, speed = read_text(os.path.join(path, "mtu")), read_text(os.path.join(path, "speed"))
     return Interface(
@@ -82,11 +81,19 @@ def _interface(path: str, name: str, addresses: list[str]) -> Interface:
         driver=os.path.basename(os.readlink(driver)) if os.path.islink(driver) else None,
         pci_bus_id=pci_bus_id(os.path.basename(os.path.realpath(device))) if os.path.exists(device) else None,
         numa_node=int(numa) if numa is not None and numa.isdecimal() else None,
-        controller=os.path.basename(os.readlink(controller)) if os.path.islink(controller) else None,
+        controller=_controller(path),
         addresses=addresses,
         bootstrap=False,
         bootstrap_reason=None,
     )
+
+
+def _controller(path: str) -> str | None:
+    master = os.path.join(path, "master")
+    # In a VRF, which is a routing table, an interface keeps its own addresses.
+    if not os.path.islink(master) or "DEVTYPE=vrf" in (read_text(os.path.join(master, "uevent")) or ""):
+        return None
+    return os.path.basename(os.readlink(master))
 
 
 def _kind(path: str) -> str:

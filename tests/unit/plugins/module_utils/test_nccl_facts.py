@@ -167,6 +167,15 @@ def test_a_bridge_with_a_cable_bears_the_hosts_address(tmp_path: Path) -> None:
     assert [one.name for one in found if one.bootstrap] == ["br-lan", "br0"]
 
 
+def test_an_interface_in_a_vrf_is_no_member(tmp_path: Path) -> None:
+    interface(tmp_path, "fabric", uevent="DEVTYPE=vrf\nINTERFACE=fabric")
+    folder = interface(tmp_path, "ens1")
+    (folder / "device").mkdir()
+    (folder / "master").symlink_to("../fabric")
+    found = {one.name: one for one in interfaces(str(tmp_path), {"ens1": ["192.0.2.1/24"]})}
+    assert (found["ens1"].controller, found["ens1"].bootstrap, found["fabric"].bootstrap) == (None, True, False)
+
+
 def test_does_not_ask_for_addresses_that_cannot_be_known(tmp_path: Path) -> None:
     (interface(tmp_path, "ens2") / "device").mkdir()
     (only,) = interfaces(str(tmp_path), None)
