@@ -25,11 +25,13 @@ _PLUGIN = (
     "opt/amazon/ofi-nccl/lib*",
     "opt/amazon/ofi-nccl/lib/*",
     "opt/aws-ofi-nccl/lib",
-    "opt/hpcx/nccl_rdma_sharp_plugin/lib",
+    "opt/hpcx*/nccl*_plugin/lib",
     "opt/mellanox/nccl_rdma_sharp_plugin/lib",
     "usr/local/gib/lib64",
     "usr/local/fastrak/lib64",
     "usr/local/tcpx/lib64",
+    "var/lib/tcpxo/lib64",
+    "var/lib/tcpx/lib64",
     "usr/local/nccl-rdma-sharp-plugins/lib",
 )
 # Where a folder that the user names keeps libraries: the folder itself, a prefix, a Python environment.
@@ -44,10 +46,14 @@ _WITHIN = (
 )
 _KINDS = (
     ("ofi", "aws-ofi"),
+    ("spectrum", "spectrum-x"),
+    ("spcx", "spectrum-x"),
+    ("ncclnet_plugin", "spectrum-x"),
     ("sharp", "sharp"),
     ("hpcx", "sharp"),
     ("gib", "gcp-gib"),
     ("fastrak", "gcp-fastrak"),
+    ("tcpxo", "gcp-fastrak"),
     ("tcpx", "gcp-tcpx"),
 )
 
@@ -71,7 +77,7 @@ class Library:
 class NetPlugin:
     """A network plugin of NCCL.
 
-    kind: aws-ofi, sharp, gcp-gib, gcp-fastrak, gcp-tcpx, or None where its path doesn't tell.
+    kind: aws-ofi, sharp, spectrum-x, gcp-gib, gcp-fastrak, gcp-tcpx, or None where its path doesn't tell.
     """
 
     path: str

@@ -116,7 +116,7 @@ ansible_facts:
               type: str
             kind:
               description:
-                - V(aws-ofi), V(sharp), V(gcp-gib), V(gcp-fastrak) or V(gcp-tcpx).
+                - V(aws-ofi), V(sharp), V(spectrum-x), V(gcp-gib), V(gcp-fastrak) (TCPXO) or V(gcp-tcpx).
                 - Null where the path does not tell.
               type: str
         interfaces:

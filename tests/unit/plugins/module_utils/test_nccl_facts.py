@@ -84,7 +84,10 @@ def test_passes_over_other_files_and_broken_links(tmp_path: Path) -> None:
     [
         ("opt/amazon/ofi-nccl/lib/x86_64-linux-gnu/libnccl-net.so", "aws-ofi"),
         ("opt/hpcx/nccl_rdma_sharp_plugin/lib/libnccl-net.so.0", "sharp"),
+        ("opt/hpcx-v2.26/nccl_spectrum-x_plugin/lib/libnccl-net-spcx.so", "spectrum-x"),
         ("usr/local/gib/lib64/libnccl-net.so", "gcp-gib"),
+        ("var/lib/tcpxo/lib64/libnccl-net.so", "gcp-fastrak"),
+        ("var/lib/tcpx/lib64/libnccl-net.so", "gcp-tcpx"),
         ("usr/lib/x86_64-linux-gnu/libnccl-net.so", None),
     ],
 )
