@@ -64,6 +64,8 @@ def test_has_no_setting_where_there_is_no_file(tmp_path: Path) -> None:
         ("NCCL_SOCKET_IFNAME", "^docker,lo", None, None),
         ("NCCL_SOCKET_IFNAME", "=ens1", None, None),
         ("NCCL_FASTRAK_IFNAME", "eth1", None, None),
+        ("NCCL_IBEXT_DISABLE", "1", None, None),
+        ("NCCL_DYNAMIC_CHUNK_SIZE", "524288", None, None),
         ("OFI_NCCL_PROTOCOL", "SENDRECV", None, None),
         ("NCCL_VERSION", "2.21.5", None, None),
         ("NCCL_TUNER_CONFIG_PATH", "/x", None, None),
