@@ -445,6 +445,8 @@ def _finished(state: _State) -> NcclLog:
     by_writer = {(rank.host, rank.pid, rank.gpu): rank.rank for rank in reversed(ranks)}
     over_net = {way: number for way, number in state.transports.items() if way.startswith("NET/")}
     gdr = any("GDRDMA" in way for way in over_net) if over_net else state.gdr_flag
+    if gdr and set(state.networks) == {"Socket"}:
+        gdr = False  # NCCL prints "GDR 1" where no connection leaves the machine, whatever the network
     # The names of physical ports tell more than those of the devices that NCCL merged out of them.
     hcas = list(state.hcas.values()) or [NcclHca(name, None, None) for name in state.virtual if "+" not in name]
     return NcclLog(

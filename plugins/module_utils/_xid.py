@@ -50,7 +50,7 @@ _LOST_GPU = re.compile(
 # Lines of the message that says so when a driver is loaded, and how far from an Xid 79 the same may be said again.
 _LOST_LINES = 3
 _LOST_AGAIN = 20
-_SWITCH = re.compile(r"nvidia-nvswitch(\d{1,3}): S?$")
+_SWITCH = re.compile(r"nvidia-nvswitch(\d{1,3}):? S?$")
 _INSTANCE = re.compile(r"GPU-(C?)I:(\d{1,3})")
 _CHANNEL = re.compile(r"\b(?:Ch(?:I[Dd])?|[Cc]hannel)\s+(?:ID\s+)?(?P<channel>(?:0x)?[0-9A-Fa-f]{1,16})\b")
 # Before driver 340 Xid 13 printed bare numbers: channel, class, registers.

@@ -218,6 +218,12 @@ n1:10:11 [0] NCCL INFO Channel 03/0 : 0[d6000] -> 2[de000] via P2P/IPC comm 0x9b
 """
 
 
+@pytest.mark.parametrize(("network", "gdr"), [("Socket", False), ("IB", True)])
+def test_sockets_reach_no_gpu_memory(network: str, gdr: bool) -> None:
+    lines = [f"Using network {network}", "Connected all rings, use ring PXN 0 GDR 1"]
+    assert parse_nccl_log([f"n1:10:11 [0] NCCL INFO {line}" for line in lines]).gdr is gdr
+
+
 def test_reads_old_releases_and_plugins() -> None:
     log = parse_nccl_log(OLD.splitlines())
     assert log.socket_interfaces == ["eth0", "eth1", "eth2"]

@@ -302,6 +302,7 @@ def test_tells_details_from_errors_of_an_nvswitch() -> None:
         ),
         ("Feb 30 10:00:00 host kernel: NVRM: Xid (PCI:0000:01:00): 31", {"time": None}),
         ("Dec 24 10:00:00 host kernel: NVRM: Xid (PCI:0000:01:00): 31", {"time": "2025-12-24T10:00:00+00:00"}),
+        ("5,9,2,-;nvidia-nvswitch1 SXid (PCI:0000:06:00.0): 20009, Non-fatal, Link 04", {"switch": 1, "link": 4}),
         (
             "nvidia-nvswitch2: SXid (PCI:0000:85:00.0): 12028, Non-fatal, Link 61 egress non-posted PRIV error (First)",
             {
