@@ -246,6 +246,17 @@ def test_a_gpu_that_is_unfit_for_jobs_is_named(cluster: Cluster) -> None:
     assert "Drain the node and have the GPU replaced" in said
 
 
+def test_a_gpu_that_is_missing_before_slurmd_ever_ran_keeps_jobs_away_with_the_reason(cluster: Cluster) -> None:
+    """There is no copy of the controller's configuration then."""
+    cluster.on("gpu1", "systemctl stop slurmd && rm -r /var/lib/slurm/slurmd/conf-cache && rm /dev/nvidia7")
+    try:
+        cluster.on("gpu1", "systemctl --no-block start slurmd")
+        wait_for(cluster, "sinfo --noheader --list-reasons --format='%N %E'", "gpu1 GPU missing: /dev/nvidia7")
+    finally:
+        cluster.on("gpu1", "mknod --mode 666 /dev/nvidia7 c 195 7")
+    wait_for(cluster, "sinfo --Node --noheader --nodes=gpu1 --format=%T", "idle", seconds=90)
+
+
 def test_a_second_run_changes_nothing_and_disturbs_no_job(cluster: Cluster, sleeping_job: str) -> None:
     before = on(
         cluster, f"scontrol show job {sleeping_job} | grep -o 'StartTime=[^ ]*\\|Restarts=[^ ]*\\|NodeList=gpu.*'"
