@@ -178,12 +178,12 @@ def collect(run: RunCommand, root: str = "/", nvidia_smi: str = "nvidia-smi", ti
 
 
 def _alike(devices: Sequence[Device]) -> bool:
-    totals = {device.memory_total_mib for device in devices}
-    known = [total for total in totals if total is not None]
-    one_size = len(totals) == 1 or (
-        len(known) == len(totals) and max(known) - min(known) <= max(known) * _MEMORY_TOLERANCE
-    )
-    return one_size and len({device.model for device in devices}) == 1
+    if len({device.model for device in devices}) > 1:
+        return False
+    sizes = [device.memory_total_mib for device in devices if device.memory_total_mib is not None]
+    if len(sizes) < len(devices):
+        return not sizes
+    return max(sizes) - min(sizes) <= max(sizes) * _MEMORY_TOLERANCE
 
 
 def slurm_gres(devices: Sequence[Device]) -> str | None:

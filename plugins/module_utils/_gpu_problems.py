@@ -395,6 +395,19 @@ def _links(device: Device, alone: bool) -> Iterator[Problem]:
     yield from _fabric_health(device)
 
 
+_BELOW_ITS_MAXIMUM = (
+    WARNING,
+    "The GPU works over a PCIe link below its maximum.",
+    "Reseat the board or riser and look at the replay counter; a slot with fewer lanes can't be helped.",
+)
+# The link is just what the slot has. A slot that has less than the link in use is an invention.
+_BUILT_SO = (
+    INFO,
+    "The GPU could use a better PCIe link than its slot or virtual machine seems to have.",
+    "Nothing, if the machine is built so; otherwise move the board to another slot.",
+)
+
+
 def _pci_link(device: Device) -> Iterator[Problem]:
     width, most_lanes = device.pci_link_width_current, device.pci_link_width_max
     generation, newest = device.pci_link_generation_current, device.pci_link_generation_max
@@ -411,24 +424,8 @@ def _pci_link(device: Device) -> Iterator[Problem]:
         if now is None or best is None or now >= best:
             continue
         evidence = f"{what}: {now} of {best} at {device.performance_state or 'an unknown performance state'}"
-        if now == slot:  # a slot that has less than the link in use is an invention
-            yield Problem(
-                INFO,
-                code,
-                device.index,
-                "The GPU could use a better PCIe link than its slot or virtual machine seems to have.",
-                evidence,
-                "Nothing, if the machine is built so; otherwise move the board to another slot.",
-            )
-        else:
-            yield Problem(
-                WARNING,
-                code,
-                device.index,
-                "The GPU works over a PCIe link below its maximum.",
-                evidence,
-                "Reseat the board or riser and look at the replay counter; a slot with fewer lanes can't be helped.",
-            )
+        severity, message, action = _BUILT_SO if now == slot else _BELOW_ITS_MAXIMUM
+        yield Problem(severity, code, device.index, message, evidence, action)
 
 
 def _fabric_health(device: Device) -> Iterator[Problem]:

@@ -86,9 +86,10 @@ def ports_to_use(ports: Sequence[HcaPort]) -> list[HcaPort]:
 
 
 def _ports(ports: Sequence[HcaPort], used: Sequence[HcaPort]) -> Iterator[Recommendation]:
+    active = active_ports(ports)
     # A port that is slower than others of its kind is a fault to mend, not a network to leave out.
-    network = [port for port in active_ports(ports) if any(of_one_kind(port, one) for one in used)]
-    others = [port for port in active_ports(ports) if port not in network]
+    network = [port for port in active if any(of_one_kind(port, one) for one in used)]
+    others = [port for port in active if port not in network]
     if not used or not others:
         return
     yield Recommendation(

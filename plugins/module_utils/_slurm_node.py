@@ -141,9 +141,10 @@ def apply(run: RunCommand, request: Request, check_only: bool, timer: Timer | No
     if request.state == DOWN:
         _refuse_down(run, steps, waits, request.kill_jobs)
     if not check_only:
-        # Drained, a node gets no new job while its last ones end, and stays out of service when it registers.
-        going = [_Step(step.node, "drain", step.reason) for step in todo if not step.node.drained]
-        first = going if request.state == DOWN else todo
+        first = todo
+        if request.state == DOWN:
+            # Drained, a node gets no new job while its last ones end, and stays out of service when it registers.
+            first = [_Step(step.node, "drain", step.reason) for step in todo if not step.node.drained]
         _update(run, first)
         try:
             if request.state == DOWN:
